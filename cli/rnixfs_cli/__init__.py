@@ -1,0 +1,1 @@
+"""The `rnix` command: a thin wrapper over the files of the mount."""
