@@ -64,9 +64,10 @@ ERRNO: dict[Code, int] = {
 }
 
 # The first code listed for an errno is its reading; EIO from the host is a driver's failure.
-CODE_OF_ERRNO: dict[int, Code] = {
-    number: code for code, number in reversed(ERRNO.items())
-} | {errno.ENOSYS: Code.NOT_PERMITTED, errno.ENOTSUP: Code.NOT_PERMITTED}
+CODE_OF_ERRNO: dict[int, Code] = {number: code for code, number in reversed(ERRNO.items())} | {
+    errno.ENOSYS: Code.NOT_PERMITTED,
+    errno.ENOTSUP: Code.NOT_PERMITTED,
+}
 
 
 class SyscallError(OSError):

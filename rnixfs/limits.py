@@ -35,3 +35,36 @@ CONTEXT_BYTES_MAX = 32 << 20  # bytes of one context
 FAILURES_ALIKE_MAX = 3  # equal tool failures in a row that end a process
 FAILURES_MAX = 6  # tool failures in all that end a process
 PARALLEL_TOOLS_MAX = 16  # tool calls of one reply that run at once
+
+# --- manifests and configuration files ---
+CONFIG_FILE_MAX = 64 << 10  # bytes of agent.yaml, providers.yaml or a skill's front matter
+PROSE_FILE_MAX = 256 << 10  # bytes of instructions.md or SKILL.md
+YAML_DEPTH_MAX = 32  # levels of lists and mappings
+YAML_NODES_MAX = 10_000  # values of one file, those that aliases repeat included
+MANIFEST_NAME_MAX = 64  # characters of an agent's, skill's or provider's name, as the SKILL.md format has it
+DESCRIPTION_MAX = 1024  # characters of a description, as the SKILL.md format has it
+COMPATIBILITY_MAX = 500  # characters of a skill's compatibility, as the SKILL.md format has it
+MANIFEST_ITEMS_MAX = 256  # entries of one list in a manifest
+BUDGET_TOKENS_MAX = 1_000_000_000  # tokens that a context budget can ask for
+COST_USD_MAX = 1_000_000.0  # dollars that a cost limit can ask for
+TIMEOUT_MS_MAX = 7 * 24 * 3600 * 1000  # milliseconds of the longest time limit that can be asked for
+PROVIDER_TIMEOUT_MS = 300_000  # milliseconds of one call where a provider's entry names none
+CONFIG_CACHE_MAX = 4096  # parsed files kept; the one read longest ago goes first
+PROJECT_DEPTH_MAX = 64  # folders above the working folder that are searched for .rnix
+SHELF_NAMES_MAX = 1000  # agents, or skills, listed of one folder
+
+# --- programs of the host and the shell ---
+CHILD_GRACE_SECONDS = 2.0  # from TERM to KILL for programs of the host
+CHILD_KILL_SECONDS = 5.0  # how long KILL may take before what is left is only reported
+CHILD_LINGER_SECONDS = 0.5  # how long pipes are still read that outlive the program that was started
+CHILD_CHUNK = 64 << 10  # bytes taken from a pipe at once, the size of a pipe of Linux
+SHELL_TIMEOUT_MS = 30_000  # milliseconds of a shell command where the request names no limit
+SHELL_TIMEOUT_MAX_MS = 600_000  # the longest limit that can be asked for, in milliseconds
+SHELL_OUTPUT_MAX = 30_000  # characters kept of one output of a shell command
+SHELL_TAIL = 10_000  # how many of them are its end
+
+# --- models ---
+MODEL_SECONDS = 300.0  # one call of a model where nothing else is configured
+MODEL_CONNECT_SECONDS = 15.0  # until a provider's server takes the connection
+MODEL_REPLY_MAX = 16 << 20  # bytes of one reply of a provider, as it comes over the wire
+MODEL_ERROR_MAX = 600  # characters of a provider's own words in an error text

@@ -138,4 +138,3 @@ def _check(request: ModelRequest) -> None:
 def estimate_tokens(text: str) -> int:
     """A rough count of tokens for providers that give none: four bytes a token, rounded up."""
     return -(-len(text.encode("utf-8", "replace")) // 4)
-

@@ -173,9 +173,6 @@ def refuse_reading(flags: int, what: str) -> None:
 class Dir(Node):
     """A folder. Making, removing and renaming refuse unless a class allows them."""
 
-    ttl: float = 1.0
-    """Seconds for which the host kernel may remember that a name is here."""
-
     def stat(self) -> Stat:
         return Stat(Kind.DIRECTORY, mode=0o555, links=2, ttl=1.0)
 
@@ -222,7 +219,8 @@ class Dir(Node):
     @staticmethod
     def _fixed(name: str) -> SyscallError:
         return SyscallError(
-            Code.NOT_PERMITTED, f"names of this folder are made by the system; {name} cannot be made or changed"
+            Code.NOT_PERMITTED,
+            f"names of this folder are made by the system; {name} cannot be made or changed",
         )
 
 
@@ -405,7 +403,9 @@ class StreamFile(File):
     `{"dropped": n}` in their place.
     """
 
-    def __init__(self, on_close: Callable[["StreamFile"], None], limit: int = limits.STREAM_RECORDS_MAX) -> None:
+    def __init__(
+        self, on_close: Callable[["StreamFile"], None], limit: int = limits.STREAM_RECORDS_MAX
+    ) -> None:
         self.pulse: Pulse = Pulse()
         self._records: list[bytes] = []
         self._taken = 0
@@ -426,6 +426,11 @@ class StreamFile(File):
         if self._taken > self._limit:
             del self._records[: self._taken]
             self._taken = 0
+        self.pulse.fire()
+
+    def prepend(self, data: bytes) -> None:
+        """Give this reader what came before it joined."""
+        self._rest = data + self._rest
         self.pulse.fire()
 
     def end(self) -> None:
@@ -494,9 +499,12 @@ class Broadcast:
             reader.end()
         self._readers.clear()
 
+    def _leave(self, reader: StreamFile) -> None:
+        self._readers.pop(reader, None)
+
     def join(self) -> StreamFile:
         """A new reader, who sees what comes from now on."""
-        reader = StreamFile(lambda one: self._readers.pop(one, None) and None)
+        reader = StreamFile(self._leave)
         if self.ended:
             reader.end()
         else:
@@ -563,7 +571,9 @@ class ControlFile(File):
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise SyscallError(Code.INVALID, f"a command must be UTF-8 text; byte {error.start} is not") from None
+            raise SyscallError(
+                Code.INVALID, f"a command must be UTF-8 text; byte {error.start} is not"
+            ) from None
         for line in text.splitlines():
             if line.strip():
                 self.node.do(self.caller, line.strip())

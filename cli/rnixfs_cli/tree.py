@@ -1,0 +1,189 @@
+"""The mounted tree as the commands use it: open, read and write of its files, nothing else."""
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from rnixfs_cli.failure import Failure, from_oserror
+
+CHUNK = 1 << 16  # bytes asked for at once
+
+
+class Tree:
+    """The files below a mountpoint.
+
+    Args:
+        root: absolute path of the mountpoint.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def path(self, name: str) -> str:
+        """The host's path of a name such as `proc/1/status`."""
+        return os.path.join(self.root, name)
+
+    def open(self, name: str, flags: int = os.O_RDONLY, *, call: str = "Open", pid: int = 0) -> int:
+        """Open a file of the tree.
+
+        Args:
+            name: its path below the root.
+            flags: as of open(2).
+            call: what the command is doing, for the message.
+            pid: the process concerned, for the message.
+
+        Raises:
+            Failure: with the code of the errno.
+        """
+        try:
+            return os.open(self.path(name), flags | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError as error:
+            raise self.failure(error, name, call, pid) from None
+
+    def failure(self, error: OSError, name: str, call: str, pid: int = 0) -> Failure:
+        """What went wrong with a file, in the kernel's words."""
+        return from_oserror(error, call, f"/{name}", pid=pid, missing="no such process" if pid else "")
+
+    def read(self, name: str, *, call: str = "Read", pid: int = 0) -> bytes:
+        """The whole of a file.
+
+        Raises:
+            Failure: it cannot be opened or read.
+        """
+        descriptor = self.open(name, call=call, pid=pid)
+        try:
+            return b"".join(chunks(descriptor))
+        except OSError as error:
+            raise self.failure(error, name, call, pid) from None
+        finally:
+            os.close(descriptor)
+
+    def write(self, name: str, text: str, *, call: str = "Write", pid: int = 0) -> None:
+        """Write one line to a control file.
+
+        Raises:
+            Failure: it cannot be opened, or refuses.
+        """
+        descriptor = self.open(name, os.O_WRONLY, call=call, pid=pid)
+        try:
+            os.write(descriptor, f"{text}\n".encode())
+        except OSError as error:
+            raise self.failure(error, name, call, pid) from None
+        finally:
+            os.close(descriptor)
+
+    def exchange(self, name: str, request: dict[str, Any], *, call: str) -> str:
+        """Make a request of a device and wait for its answer.
+
+        Args:
+            name: the device's path below the root.
+            request: the request.
+            call: what the command is doing, for the message.
+
+        Raises:
+            Failure: the request is refused or fails, with the device's own reason where it gives one.
+        """
+        descriptor = self.open(name, os.O_RDWR, call=call)
+        try:
+            answer = ask(descriptor, json.dumps(request).encode())
+        except OSError as error:
+            raise self.failure(error, name, call) from None
+        finally:
+            os.close(descriptor)
+        raise_refusal(answer, f"/{name}", call)
+        return answer.decode("utf-8", "replace")
+
+    def status(self, folder: str, *, call: str = "Stat", pid: int = 0) -> dict[str, Any]:
+        """The status of a process.
+
+        Args:
+            folder: its folder, such as `proc/1`.
+            call: what the command is doing, for the message.
+            pid: the process, for the message.
+
+        Raises:
+            Failure: there is no such process.
+        """
+        status: dict[str, Any] = json.loads(self.read(f"{folder}/status", call=call, pid=pid))
+        return status
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The status of every live process."""
+        return [json.loads(line) for line in self.read("proc/processes").splitlines() if line.strip()]
+
+    def find(self, wanted: str, call: str) -> tuple[str, int]:
+        """The folder and pid of a process, also of one that has moved to the history.
+
+        Args:
+            wanted: a pid or a uuid.
+            call: what the command is doing, for the message.
+
+        Raises:
+            Failure: there is none.
+        """
+        for folder in self._candidates(wanted):
+            with contextlib.suppress(Failure):
+                status = self.status(folder)
+                if wanted in (str(status["pid"]), status.get("uuid")):
+                    return folder, int(status["pid"])
+        pid = int(wanted) if wanted.isdecimal() else 0
+        raise Failure("NOT_FOUND", "no such process", syscall=call, device=f"/proc/{wanted}", pid=pid)
+
+    def _candidates(self, wanted: str) -> Iterator[str]:
+        if wanted.isdecimal():
+            yield f"proc/{int(wanted)}"
+        else:
+            yield f"proc/history/{wanted}"
+            yield from (f"proc/{one['pid']}" for one in self.processes() if one.get("uuid") == wanted)
+        with contextlib.suppress(OSError):
+            # Names are UUIDv7, so this is from the youngest to the oldest.
+            for uuid in sorted(os.listdir(self.path("proc/history")), reverse=True):
+                yield f"proc/history/{uuid}"
+
+
+def ask(descriptor: int, request: bytes) -> bytes:
+    """Write a request and read the answer on one descriptor; after a refusal, read the reason.
+
+    Raises:
+        OSError: it failed, and the device gives no reason.
+    """
+    try:
+        rest = memoryview(request)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+    except OSError:
+        with contextlib.suppress(OSError):
+            reason = os.read(descriptor, CHUNK)
+            if reason.startswith(b'{"error"'):
+                return reason
+        raise
+    return os.read(descriptor, CHUNK)
+
+
+def raise_refusal(answer: bytes, device: str, call: str) -> None:
+    """Turn a device's `{"error": …}` into the failure it tells of."""
+    if not answer.startswith(b'{"error"'):
+        return
+    error = json.loads(answer)["error"]
+    raise Failure(
+        error.get("code", "DRIVER"), error.get("message", ""), syscall=call, device=error.get("device") or device
+    )
+
+
+def chunks(descriptor: int) -> Iterator[bytes]:
+    """What a descriptor gives until its end, as it comes."""
+    while data := os.read(descriptor, CHUNK):
+        yield data
+
+
+def lines(descriptor: int) -> Iterator[str]:
+    """The lines that a descriptor gives until its end, as they come, without newlines."""
+    rest = b""
+    for data in chunks(descriptor):
+        *whole, rest = (rest + data).split(b"\n")
+        for line in whole:
+            yield line.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")

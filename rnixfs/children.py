@@ -1,0 +1,409 @@
+"""Programs of the host that the daemon runs for others, from their start to their complete end.
+
+Each run is a POSIX session of its own, and its environment carries a mark (`RNIX_CHILD`). When a run ends,
+for whatever reason, everybody who belongs to it ends too: members of its session, carriers of its mark and
+all descendants of these. So a program put in the background, moved to another process group or detached
+by `setsid` does not outlive the command that started it. A program that leaves the session, clears its
+environment and loses its parent before the end cannot be told from a stranger; only a sandbox holds that.
+
+The leader of a run is not reaped before everybody else is gone: as long as it is a zombie its number, which
+names the session and the process group, is given to nobody else.
+"""
+
+import contextlib
+import ctypes
+import dataclasses
+import errno
+import functools
+import logging
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import trio
+
+from rnixfs import hosttable, limits
+from rnixfs.errors import Code, SyscallError, from_oserror, invalid
+
+_PR_SET_CHILD_SUBREAPER = 36
+_STRAY_SECONDS = 30.0  # how long a zombie that nobody knows must wait for its owner before it is reaped
+_log = logging.getLogger(__name__)
+
+Give = Callable[[bytes], None]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Ended:
+    """How a program ended.
+
+    Args:
+        returncode: its exit code, or the negative number of the signal that killed it.
+        timed_out: whether it was ended because its time was up.
+        duration_ms: milliseconds from the request to the end of all that belonged to it.
+    """
+
+    returncode: int
+    timed_out: bool
+    duration_ms: int
+
+
+@dataclasses.dataclass(eq=False, slots=True)
+class _Run:
+    """One started program.
+
+    Args:
+        process: the leader; its pid names the session and the first process group.
+        pidfd: readable when the leader has ended; None where the host had no descriptor left.
+        started: start of the leader in clock ticks since boot; nobody of the run is older.
+        members: pid and start of those who were found to belong to the run.
+        gone: whether all were ended.
+    """
+
+    mark: bytes
+    process: trio.Process
+    pidfd: int | None
+    started: int
+    members: set[tuple[int, int]] = dataclasses.field(default_factory=set)
+    gone: bool = False
+
+    async def leader_ended(self) -> None:
+        """Wait until the leader has ended, and leave it a zombie."""
+        if self.pidfd is None:
+            await self.process.wait()
+        else:
+            await trio.lowlevel.wait_readable(self.pidfd)
+
+
+class Children:
+    """Starts programs and answers for all that they leave."""
+
+    def __init__(self) -> None:
+        # A child of vfork holds the interpreter lock of the daemon until it has changed its folder and
+        # executed its program. If either lies in the mount, the mount would wait for itself for ever.
+        vars(subprocess)["_USE_VFORK"] = False
+        self._agent_of_mark: dict[bytes, int] = {}
+        self._agent_of_session: dict[int, int] = {}
+        self._runs: dict[int, _Run] = {}
+        self._scanners = trio.CapacityLimiter(4)
+        self._adopts = False
+        self._strays: dict[tuple[int, int], float] = {}
+
+    def adopt_orphans(self) -> bool:
+        """Become the parent of descendants that lose theirs, so that each can be reaped; say if it worked.
+
+        Zombies are then reaped at the end of each run. Children that others started are left to them.
+        """
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._adopts = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+        return self._adopts
+
+    def agent_of(self, session: int) -> int:
+        """The agent for which the run was started that the host's session belongs to; 0 if there is none."""
+        known = self._agent_of_session.get(session)
+        if known is not None or not self._agent_of_mark:
+            return known or 0
+        # A program may come here before its start has returned, or from a session that it began itself.
+        agent = self._agent_of_mark.get(hosttable.mark_of(session), 0)
+        if agent or len(self._runs) == len(self._agent_of_mark):
+            self._agent_of_session[session] = agent
+        return agent
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        agent: int = 0,
+        stdin: bytes = b"",
+        stdout: Give,
+        stderr: Give | None,
+        timeout: float,  # noqa: ASYNC109 - a scope of the caller cannot tell "time is up" from "not wanted"
+        grace: float = limits.CHILD_GRACE_SECONDS,
+    ) -> Ended:
+        """Run a program to its end, and end all that it left.
+
+        When its time is up, or the caller is cancelled, everybody of the run gets TERM, then KILL.
+
+        Args:
+            argv: the program, looked for in the PATH of `env`, and its arguments.
+            cwd: the folder it starts in.
+            env: its whole environment; the mark is added.
+            agent: pid of the agent it runs for, 0 for nobody.
+            stdin: what it can read; it gets /dev/null where this is empty.
+            stdout: takes its output as it comes, in pieces of at most `limits.CHILD_CHUNK` bytes.
+            stderr: takes its other output likewise; None sends both through one pipe, in their order.
+            timeout: seconds it may take; math.inf for no limit.
+            grace: seconds from TERM to KILL.
+
+        Raises:
+            SyscallError: NOT_FOUND, NOT_DIRECTORY, PERMISSION, INVALID or RESOURCE_EXHAUSTED when it cannot
+                be started, TIMEOUT when its folder or program could not even be looked at in time.
+            Exception: whatever `stdout` or `stderr` raised; the run is ended first.
+        """
+        check(argv, env)
+        began = trio.current_time()
+        program = ""
+        with trio.move_on_after(timeout):
+            program = await trio.to_thread.run_sync(_find, argv[0], cwd, env, abandon_on_cancel=True)
+        if not program:
+            raise SyscallError(Code.TIMEOUT, f"cannot look at {cwd} within {timeout} s; is a disk stuck?")
+        run = await self._start(argv, program, cwd, env, agent, stdin, stderr is None)
+        timed_out = False
+        try:
+            timed_out = await self._attend(run, stdin, stdout, stderr, began + timeout, grace)
+        finally:
+            with trio.move_on_after(grace + limits.CHILD_KILL_SECONDS + 1, shield=True):
+                await self._end(run, grace)
+                await run.process.wait()
+            self._forget(run)
+        returncode = run.process.returncode
+        duration = round((trio.current_time() - began) * 1000)
+        return Ended(-signal.SIGKILL if returncode is None else returncode, timed_out, duration)
+
+    async def _start(
+        self,
+        argv: Sequence[str],
+        program: str,
+        cwd: str,
+        env: Mapping[str, str],
+        agent: int,
+        stdin: bytes,
+        one_pipe: bool,
+    ) -> _Run:
+        mark = secrets.token_hex(8)
+        self._agent_of_mark[mark.encode()] = agent
+        self._agent_of_session.clear()
+        try:
+            # Once its thread runs, a start cannot be cancelled, so no process is lost on the way.
+            process = await trio.lowlevel.open_process(
+                argv,
+                executable=program,
+                cwd=cwd,
+                env={**env, hosttable.MARK: mark},
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if one_pipe else subprocess.PIPE,
+                start_new_session=True,
+            )
+        except BaseException as error:
+            del self._agent_of_mark[mark.encode()]
+            if isinstance(error, OSError):
+                raise _cannot_start(error, argv[0], cwd) from error
+            raise
+        pidfd, since = hosttable.pidfd_of(process.pid), hosttable.start_of(process.pid)
+        run = _Run(mark.encode(), process, pidfd, since)
+        self._runs[process.pid] = run
+        self._agent_of_session.clear()
+        self._agent_of_session[process.pid] = agent
+        return run
+
+    def _forget(self, run: _Run) -> None:
+        if run.pidfd is not None:
+            os.close(run.pidfd)
+        del self._runs[run.process.pid]
+        del self._agent_of_mark[run.mark]
+        self._agent_of_session.clear()
+
+    async def _attend(
+        self, run: _Run, stdin: bytes, stdout: Give, stderr: Give | None, deadline: float, grace: float
+    ) -> bool:
+        """Feed and read a program until it and its time have ended; say whether its time was up first."""
+        failures: list[Exception] = []
+        timed_out = False
+        async with trio.open_nursery() as nursery:
+            scope = nursery.cancel_scope
+            ends = []
+            for stream, give in ((run.process.stdout, stdout), (run.process.stderr, stderr)):
+                if stream is not None and give is not None:
+                    ends.append(ended := trio.Event())
+                    nursery.start_soon(_read, stream, give, ended, failures, scope)
+            if run.process.stdin is not None:
+                nursery.start_soon(_feed, run.process.stdin, stdin)
+            with trio.move_on_at(deadline) as limit:
+                await run.leader_ended()
+            timed_out = limit.cancelled_caught
+            if not timed_out:
+                await _all_set(ends, limits.CHILD_LINGER_SECONDS)
+            await self._end(run, grace)
+            await _all_set(ends, limits.CHILD_LINGER_SECONDS)
+            scope.cancel()
+        if failures:
+            raise failures[0]
+        return timed_out
+
+    async def _end(self, run: _Run, grace: float) -> None:
+        """End everybody of a run: TERM, and KILL for those who are left after the grace."""
+        if run.gone:
+            return
+        left = await self._signal(run, signal.SIGTERM, grace)
+        if left:
+            left = await self._signal(run, signal.SIGKILL, limits.CHILD_KILL_SECONDS)
+        if left:
+            pids = ", ".join(str(seen.pid) for seen in left)
+            _log.warning("session %d: these processes do not end, even by SIGKILL: %s", run.process.pid, pids)
+        run.gone = True
+
+    async def _signal(self, run: _Run, number: signal.Signals, seconds: float) -> list[hosttable.Seen]:
+        """Send a signal once to everybody of a run, also to those who appear later; return who is left."""
+        told: set[tuple[int, int]] = set()
+        give_up = trio.current_time() + seconds
+        pause = 0.002
+        # The group first: it is reached at once, and needs no descriptor to be found.
+        hosttable.signal_group(run.process.pid, number)
+        while True:
+            living = await self._living(run)
+            first = not told
+            for seen in living:
+                if not (first and seen.group == run.process.pid) and seen.key not in told:
+                    hosttable.signal_process(seen, number)
+            told.update(seen.key for seen in living)
+            if not living or trio.current_time() >= give_up:
+                return living
+            await trio.sleep(min(pause, max(0.0, give_up - trio.current_time())))
+            pause = min(2 * pause, 0.05)
+
+    async def _living(self, run: _Run) -> list[hosttable.Seen]:
+        """Everybody of a run who is alive; those who are dead and ours are reaped."""
+        look = functools.partial(hosttable.members_of, run.process.pid, run.mark, run.started)
+        try:
+            table, members = await trio.to_thread.run_sync(
+                look, limiter=self._scanners, abandon_on_cancel=True
+            )
+        except OSError as error:
+            _log.warning("session %d: /proc cannot be read (%s); its group is killed", run.process.pid, error)
+            hosttable.signal_group(run.process.pid, signal.SIGKILL)
+            return []
+        run.members.update(seen.key for seen in members)
+        self._reap(run, table)
+        return [seen for seen in members if seen.alive]
+
+    def _reap(self, run: _Run, table: Iterable[hosttable.Seen]) -> None:
+        """Reap the dead that were adopted.
+
+        The child of somebody else in this daemon must never be taken for one: known members of the run are
+        adopted, and so is every child in the run's session but its leader. Others are strays only when
+        their owner has let them lie for long.
+        """
+        me, now = os.getpid(), trio.current_time()
+        dead = [seen for seen in table if seen.parent == me and not seen.alive and seen.pid not in self._runs]
+        strays: dict[tuple[int, int], float] = {}
+        for seen in dead:
+            if seen.session == run.process.pid or seen.key in run.members:
+                hosttable.reap(seen.pid)
+            elif self._adopts and seen.session != os.getsid(0):
+                since = self._strays.get(seen.key, now)
+                if now - since < _STRAY_SECONDS:
+                    strays[seen.key] = since
+                else:
+                    hosttable.reap(seen.pid)
+        self._strays = strays
+
+
+def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuse arguments and variables that no program can be started with.
+
+    Raises:
+        SyscallError: INVALID, with the argument or variable and what would be right.
+    """
+    if not argv or not argv[0]:
+        raise invalid("no program is named; the first argument must be one")
+    for number, text in enumerate(argv):
+        _check_string(f"argument {number}", text)
+    for name, value in env.items():
+        if not name or "=" in name:
+            raise invalid(f"a variable cannot be named {name!r}; a name is not empty and has no '='")
+        _check_string(f"variable {name!r}", f"{name}={value}")
+
+
+def _check_string(what: str, text: str) -> None:
+    if "\0" in text:
+        raise invalid(f"{what} holds a NUL byte, which cannot be handed to a program; remove it")
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise invalid(f"{what} holds half of a surrogate pair; it must be valid Unicode") from None
+    # The kernel counts the NUL byte at the end, too.
+    if size >= limits.ARGUMENT_MAX:
+        raise invalid(
+            f"{what} is {size} bytes long; the host takes less than {limits.ARGUMENT_MAX} bytes in one "
+            "string, so put it into a file or send it through stdin"
+        )
+
+
+def _find(name: str, cwd: str, env: Mapping[str, str]) -> str:
+    _check_string("cwd", cwd)
+    if not os.path.isabs(cwd):
+        raise invalid(f"cwd is {cwd!r}; it must be an absolute path")
+    if not os.path.isdir(cwd):
+        try:
+            os.stat(cwd)
+        except OSError as error:
+            raise from_oserror(error, f"cannot start in {cwd!r}: {os.strerror(error.errno or 0)}") from error
+        raise SyscallError(Code.NOT_DIRECTORY, f"cannot start in {cwd!r}: it is not a directory")
+    # Relative names mean the folder of the program, not the daemon's.
+    if "/" in name:
+        path = os.path.join(cwd, name)
+        if os.path.exists(path) and not os.access(path, os.X_OK):
+            raise SyscallError(Code.PERMISSION, f"cannot run {path!r}: it is not executable")
+        places = None
+    else:
+        path = name
+        folders = env.get("PATH", os.defpath).split(os.pathsep)
+        places = os.pathsep.join(os.path.join(cwd, folder) for folder in folders)
+    program = shutil.which(path, path=places)
+    if program is None:
+        where = "there is no such program" if places is None else "it is not in PATH"
+        raise SyscallError(Code.NOT_FOUND, f"cannot run {name!r}: {where}")
+    return program
+
+
+def _cannot_start(error: OSError, name: str, cwd: str) -> SyscallError:
+    if isinstance(error, SyscallError):
+        return error
+    match error.errno:
+        case errno.ENOENT:
+            code, why = Code.NOT_FOUND, "it, its interpreter or its folder is not there"
+        case errno.E2BIG:
+            code, why = Code.INVALID, "arguments and environment together are too long; use a file or stdin"
+        case errno.ENOEXEC:
+            code, why = Code.INVALID, "it is no program of this host, and no script with a #! line"
+        case errno.EMFILE | errno.ENFILE | errno.EAGAIN | errno.ENOMEM:
+            code, why = Code.RESOURCE_EXHAUSTED, f"{os.strerror(error.errno)}; try again when less runs"
+        case _:
+            code, why = from_oserror(error).code, os.strerror(error.errno or errno.EIO)
+    return SyscallError(code, f"cannot run {name!r} in {cwd!r}: {why}")
+
+
+async def _read(
+    stream: trio.abc.ReceiveStream,
+    give: Give,
+    ended: trio.Event,
+    failures: list[Exception],
+    scope: trio.CancelScope,
+) -> None:
+    try:
+        async with stream:
+            while chunk := await stream.receive_some(limits.CHILD_CHUNK):
+                give(chunk)
+    except Exception as error:
+        # Handed over by hand, so that the caller sees the error itself and not a group of one.
+        failures.append(error)
+        scope.cancel()
+    ended.set()
+
+
+async def _feed(stream: trio.abc.SendStream, data: bytes) -> None:
+    # A program need not read what it is given.
+    with contextlib.suppress(trio.BrokenResourceError):
+        async with stream:
+            await stream.send_all(data)
+
+
+async def _all_set(events: Iterable[trio.Event], seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        for event in events:
+            await event.wait()

@@ -1,0 +1,336 @@
+"""The files of `proc/`: one row a file."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterable
+
+from rnixfs.device import Body, Description, Job, Sink, json_line
+from rnixfs.errors import denied, invalid, not_found
+from rnixfs.exchange import DeviceNode
+from rnixfs.kernel import Kernel
+from rnixfs.node import (
+    CommandRow,
+    Control,
+    Dir,
+    Document,
+    FixedDir,
+    JournalNode,
+    Link,
+    Node,
+    StreamFile,
+    StreamNode,
+    TableDir,
+    fixed_link,
+)
+from rnixfs.proc import request as spawning
+from rnixfs.proc import signals
+from rnixfs.proc.process import Process
+from rnixfs.proc.signals import Signal
+from rnixfs.types import Caller
+
+SECRET_MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE", "AUTH")
+"""A variable whose name holds one of these is shown masked."""
+
+
+class SpawnDevice:
+    """`proc/spawn`: a request is a process to be made, the answer is its pid."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def describe(self, caller: Caller) -> Description:
+        return Description(
+            device="/proc/spawn",
+            does="Makes a process: text is its intent, JSON says more. The answer is its pid.",
+            request=spawning.REQUEST_SCHEMA,
+            example={"intent": "count the files here", "agent": "code-analyst"},
+        )
+
+    def accept(self, caller: Caller, body: Body) -> Job:
+        process = self.kernel.spawn(spawning.read_spawn(body), caller)
+
+        async def job(sink: Sink) -> None:
+            sink.write(b"%d\n" % process.pid)
+
+        return job
+
+
+def proc_dir(kernel: Kernel) -> Dir:
+    """The folder `proc/`."""
+    return ProcDir(kernel)
+
+
+class ProcDir(Dir):
+    """`proc/`: the files of the system, and a folder for each process."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.fixed: dict[str, Node] = {
+            "spawn": DeviceNode("proc/spawn", "/proc/spawn", SpawnDevice(kernel), kernel.start),
+            "processes": Document("proc/processes", self._processes, self._changed),
+            "events": fixed_link("proc/events", ".live/events"),
+            "self": Link("proc/self", lambda caller: str(caller.agent), 1),
+            "history": history_dir(kernel),
+        }
+        self.hidden: dict[str, Node] = {
+            ".live": FixedDir(
+                "proc/.live", {}, {"events": StreamNode("events", lambda _c: kernel.events.join())}
+            )
+        }
+
+    def _processes(self) -> bytes:
+        return b"".join(json_line(process.status()) for process in self.kernel.live())
+
+    def _changed(self) -> int:
+        return max((process.changed_ns for process in self.kernel.processes.values()), default=0)
+
+    def lookup(self, name: str, caller: Caller) -> Node:
+        if name.isdecimal() and (process := self.kernel.processes.get(int(name))) is not None:
+            return process_dir(self.kernel, process)
+        node = self.fixed.get(name) or self.hidden.get(name)
+        if node is None:
+            raise not_found(f"/proc/{name}")
+        return node
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        yield from self.fixed.items()
+        for pid, process in self.kernel.processes.items():
+            yield str(pid), process_dir(self.kernel, process)
+
+    def rmdir(self, name: str, caller: Caller) -> None:
+        if not name.isdecimal():
+            raise self._fixed(name)
+        self.kernel.remove(self.kernel.process(int(name)), caller)
+
+
+def history_dir(kernel: Kernel) -> Dir:
+    """`proc/history`: the folders of finished processes, by UUID."""
+
+    def find(name: str, _caller: Caller) -> Node | None:
+        process = kernel.history.get(name)
+        return process_dir(kernel, process) if process is not None else None
+
+    return TableDir("proc/history", find, lambda _caller: list(kernel.history))
+
+
+def process_dir(kernel: Kernel, process: Process) -> Dir:
+    """`proc/<pid>/`, made once a process."""
+    folder = process.folder
+    if folder is None:
+        folder = process.folder = _ProcessDir(kernel, process)
+    return folder
+
+
+class _ProcessDir(Dir):
+    def __init__(self, kernel: Kernel, process: Process) -> None:
+        self.kernel = kernel
+        self.process = process
+        self.made: dict[str, Node] = {}
+
+    def _node(self, name: str, table: dict[str, "Row"]) -> Node:
+        node = self.made.get(name)
+        if node is None:
+            node = self.made[name] = table[name](self.kernel, self.process)
+        return node
+
+    def lookup(self, name: str, caller: Caller) -> Node:
+        table = FILES if name in FILES else HIDDEN
+        if name not in table:
+            raise not_found(f"/proc/{self.process.pid}/{name}")
+        return self._node(name, table)
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        return ((name, self._node(name, FILES)) for name in FILES)
+
+
+Row = Callable[[Kernel, Process], Node]
+
+
+def _document(name: str, render: Callable[[Process], bytes]) -> Row:
+    def row(_kernel: Kernel, process: Process) -> Node:
+        return Document((process.uuid, name), lambda: render(process), lambda: process.changed_ns)
+
+    return row
+
+
+def _live(name: str) -> Row:
+    return lambda _kernel, process: fixed_link((process.uuid, name), f".live/{name}")
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+def _line(text: str) -> bytes:
+    return _text(text if not text or text.endswith("\n") else text + "\n")
+
+
+def _summary(process: Process) -> bytes:
+    return _text(process.context.summary(process.prompt_tokens, 0))
+
+
+def _env(process: Process) -> bytes:
+    masked = {name: mask(name, value) for name, value in sorted(process.launch.place.env.items())}
+    return _text("".join(f"{name}={json.dumps(value)[1:-1]}\n" for name, value in masked.items()))
+
+
+def mask(name: str, value: str) -> str:
+    """The value of a variable as it may be shown."""
+    secret = any(mark in name.upper() for mark in SECRET_MARKS)
+    return "********" if secret and value else value
+
+
+def _steps(_kernel: Kernel, process: Process) -> Node:
+    def find(name: str, _caller: Caller) -> Node | None:
+        stem, dot, kind = name.partition(".")
+        if not (dot and kind == "json" and stem.isdecimal() and stem == str(int(stem))):
+            return None
+        number = int(stem)
+        if not 1 <= number <= len(process.step_records):
+            return None
+        record = process.step_records[number - 1]
+        return Document((process.uuid, "step", number), lambda: record, lambda: process.started_ns)
+
+    return TableDir(
+        (process.uuid, "steps"),
+        find,
+        lambda _caller: (f"{number}.json" for number in range(1, len(process.step_records) + 1)),
+    )
+
+
+def _fds(_kernel: Kernel, process: Process) -> Node:
+    def find(name: str, _caller: Caller) -> Node | None:
+        opened = process.files.get(int(name)) if name.isdecimal() else None
+        if opened is None:
+            return None
+        target = f"../../..{opened.path}"
+        return Link((process.uuid, "fd", name, target), lambda _c: target, len(target.encode()))
+
+    return TableDir((process.uuid, "fd"), find, lambda _caller: [str(fd) for fd in process.files])
+
+
+def _hidden(kernel: Kernel, process: Process) -> Node:
+    def joiner(join: Callable[[], StreamFile]) -> Callable[[Caller], StreamFile]:
+        return lambda _caller: join()
+
+    streams = {
+        "trace": process.trace_live.join,
+        "log": process.follow_log,
+        "wait": lambda: _join_end(process),
+    }
+    nodes: dict[str, Node] = {
+        name: StreamNode((process.uuid, "live", name), joiner(join)) for name, join in streams.items()
+    }
+    nodes["root"] = process.view.root
+    return FixedDir((process.uuid, ".live"), {}, nodes)
+
+
+def _join_end(process: Process) -> StreamFile:
+    reader = process.ended_live.join()
+    if process.exit is not None:
+        reader.prepend(process.ending_line())
+    return reader
+
+
+def _ctl(kernel: Kernel, process: Process) -> Node:
+    def allow(caller: Caller) -> None:
+        if caller.agent and not process.descends_from(caller.agent):
+            raise denied(f"process {caller.agent} has no power over process {process.pid}")
+
+    return Control((process.uuid, "ctl"), _commands(kernel, process), allow)
+
+
+def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
+    def send(signal: Signal) -> Callable[[Caller, str], None]:
+        return lambda caller, rest: kernel.signal(process, _nothing(rest, signal), caller)
+
+    def named(caller: Caller, rest: str) -> None:
+        kernel.signal(process, signals.parse(rest), caller)
+
+    def block(_caller: Caller, rest: str) -> None:
+        process.signals.block(signals.parse(rest))
+
+    def unblock(_caller: Caller, rest: str) -> None:
+        signal = signals.parse(rest)
+        if process.signals.unblock(signal):
+            kernel.deliver(process, signal)
+
+    rows = [
+        ("term", "end it: it may finish what it does for 10 s", send(Signal.TERM)),
+        ("kill", "end it at once", send(Signal.KILL)),
+        ("int", "interrupt it", send(Signal.INT)),
+        ("pause", "stop it before its next step", send(Signal.PAUSE)),
+        ("resume", "let it go on", send(Signal.RESUME)),
+        ("signal NAME", "send a signal: TERM KILL INT PAUSE RESUME", named),
+        ("block NAME", "keep a signal waiting (not KILL)", block),
+        ("unblock NAME", "let a signal through again", unblock),
+        ("budget N", "tokens it may use in all; 0 for no limit", lambda _c, rest: _budget(process, rest)),
+        ("say TEXT", "add a message of the user before its next step", lambda _c, rest: _say(process, rest)),
+        ("grant PATH", "let it use a path and what is below it", lambda _c, rest: _grant(process, _c, rest)),
+        ("revoke PATH", "take a path back; open files stay open", lambda _c, rest: _revoke(process, rest)),
+    ]
+    return {usage.partition(" ")[0]: CommandRow(usage, text, run) for usage, text, run in rows}
+
+
+def _nothing(rest: str, signal: Signal) -> Signal:
+    if rest:
+        raise invalid(f"this command takes nothing after it, but got {rest!r}")
+    return signal
+
+
+def _budget(process: Process, rest: str) -> None:
+    if not rest.isdecimal():
+        raise invalid(f"budget takes a number of tokens, 0 for no limit, not {rest!r}")
+    process.budget = dataclasses.replace(process.budget, tokens=int(rest))
+    process.touch()
+
+
+def _say(process: Process, rest: str) -> None:
+    if not rest:
+        raise invalid("say takes the text to say")
+    if not process.live:
+        raise invalid(f"process {process.pid} has ended; nobody would hear it")
+    process.inbox.append(rest)
+
+
+def _grant(process: Process, caller: Caller, rest: str) -> None:
+    if caller.agent == process.pid:
+        raise denied("a process cannot grant rights to itself")
+    process.rights.grant(_path(rest))
+    process.touch()
+
+
+def _revoke(process: Process, rest: str) -> None:
+    process.rights.revoke(_path(rest))
+    process.touch()
+
+
+def _path(rest: str) -> str:
+    if not rest.startswith("/"):
+        raise invalid(f"a path such as /dev/shell is needed, not {rest!r}")
+    return rest.rstrip("/") or "/"
+
+
+FILES: dict[str, Row] = {
+    "status": _document("status", lambda process: json_line(process.status())),
+    "intent": _document("intent", lambda process: _text(process.launch.intent)),
+    "context": _document("context", _summary),
+    "messages.json": _document("messages.json", lambda process: process.context.as_json()),
+    "result": _document("result", lambda process: _line(process.result)),
+    "wait": _live("wait"),
+    "ctl": _ctl,
+    "trace": _live("trace"),
+    "trace.jsonl": lambda _kernel, process: JournalNode((process.uuid, "trace.jsonl"), process.trace),
+    "log": lambda _kernel, process: JournalNode((process.uuid, "log"), process.log),
+    "steps.jsonl": lambda _kernel, process: JournalNode((process.uuid, "steps.jsonl"), process.steps_journal),
+    "steps": _steps,
+    "fd": _fds,
+    "children": _document("children", lambda process: _text("".join(f"{pid}\n" for pid in process.children))),
+    "caps": _document("caps", lambda process: json_line(process.rights.listing())),
+    "env": _document("env", _env),
+    "root": lambda _kernel, process: fixed_link((process.uuid, "root"), ".live/root"),
+}
+"""The listed files of a process."""
+
+HIDDEN: dict[str, Row] = {".live": _hidden}
+"""What can be entered and is never listed, so that recursive tools neither wait nor go in circles."""

@@ -1,0 +1,223 @@
+"""What a process may use, as a tree: the view is the permission.
+
+Every system call of a process walks from its own root, which shows the main tree through its rights. The
+same root is `proc/<pid>/root` in the mount: whoever is given that folder has just these rights, since opens
+through it happen on behalf of the process, whoever makes them.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+from rnixfs.errors import SyscallError, denied
+from rnixfs.node import Change, Dir, File, Link, Node
+from rnixfs.types import Caller, Stat
+
+FREE = ("/README.md", "/lib", "/proc/self", "/sys/version", "/sys/limits", "/sys/uptime")
+"""Paths that every process sees: they say what there is and change nothing."""
+
+
+def covers(prefix: str, path: str) -> bool:
+    """Whether `path` is `prefix` or lies below it."""
+    return path == prefix or path.startswith(prefix.rstrip("/") + "/")
+
+
+class Rights:
+    """Paths that a process may use, always within its parent's.
+
+    Args:
+        allowed: paths with all that is below them; None for everything.
+        parent: the rights of the parent, which bound these for as long as the process lives.
+    """
+
+    def __init__(self, allowed: Iterable[str] | None, parent: "Rights | None" = None) -> None:
+        self.allowed = None if allowed is None else set(allowed)
+        self.denied: set[str] = set()
+        self.parent = parent
+
+    def permits(self, path: str) -> bool:
+        """Whether it may use `path`."""
+        if any(covers(one, path) for one in self.denied):
+            return False
+        if self.allowed is not None and not any(covers(one, path) for one in self.allowed):
+            return False
+        return self.parent is None or self.parent.permits(path)
+
+    def leads_to(self, path: str) -> bool:
+        """Whether something it may use lies below `path`."""
+        if self.allowed is None:
+            return self.parent is None or self.parent.leads_to(path)
+        return any(covers(path, one) and self.permits(one) for one in self.allowed)
+
+    def grant(self, path: str) -> None:
+        """Allow a path.
+
+        Raises:
+            SyscallError: PERMISSION when the parent may not use it.
+        """
+        if self.parent is not None and not self.parent.permits(path):
+            raise denied(f"{path} cannot be granted: the parent may not use it")
+        self.denied = {one for one in self.denied if not covers(one, path)}
+        if self.allowed is not None:
+            self.allowed.add(path)
+
+    def revoke(self, path: str) -> None:
+        """Take back a path and all that is below it; files that are open stay open."""
+        if self.allowed is not None:
+            self.allowed = {one for one in self.allowed if not covers(path, one)}
+        self.denied.add(path)
+
+    def listing(self) -> dict[str, list[str] | None]:
+        """What `caps` shows: granted paths (null for everything) and denied ones."""
+        return {
+            "granted": None if self.allowed is None else sorted(self.allowed),
+            "denied": sorted(self.denied),
+        }
+
+
+class View:
+    """The tree as one process sees it.
+
+    Args:
+        pid: the process; opens through this view happen on its behalf.
+        root: the main tree.
+        rights: what it may use.
+        own: whether a path belongs to the process itself, such as its folder in proc/.
+        binds: nodes that stand at a path in place of the main tree's, such as its own `/dev/fs`.
+    """
+
+    def __init__(
+        self, pid: int, root: Dir, rights: Rights, own: Callable[[str], bool], binds: dict[str, Node]
+    ) -> None:
+        self.pid = pid
+        self.rights = rights
+        self.own = own
+        self.binds = binds
+        self.root = SeenDir(self, "/", root)
+
+    def sees(self, path: str) -> bool:
+        """Whether the process may use `path`."""
+        return any(covers(free, path) for free in FREE) or self.own(path) or self.rights.permits(path)
+
+    def passes(self, path: str) -> bool:
+        """Whether `path` is on the way to something it may use."""
+        return self.sees(path) or path == "/proc" or path == "/sys" or self.rights.leads_to(path)
+
+    def show(self, path: str, node: Node) -> Node:
+        """A node as seen through this view."""
+        if isinstance(node, Dir):
+            return SeenDir(self, path, node)
+        return SeenLink.of(self, node) if isinstance(node, Link) else SeenNode(self, path, node)
+
+    def acting(self, caller: Caller) -> Caller:
+        """The caller, as one who acts for the process."""
+        return dataclasses.replace(caller, agent=self.pid) if caller.agent != self.pid else caller
+
+    def check(self, path: str) -> None:
+        """Raise PERMISSION for a path that the process may not use."""
+        if not self.sees(path):
+            raise self.refusal(path)
+
+    def refusal(self, path: str) -> SyscallError:
+        """The error for a path that the process may not use."""
+        allowed = self.rights.listing()["granted"] or []
+        may = f"it may use {', '.join(allowed)}" if allowed else "ask its owner to grant it"
+        return denied(f"process {self.pid} may not use {path}; {may}")
+
+
+@dataclasses.dataclass(frozen=True)
+class SeenNode(Node):
+    """A file seen through a view."""
+
+    view: View
+    path: str = dataclasses.field(compare=False)
+    inner: Node
+
+    def stat(self) -> Stat:
+        return self.inner.stat()
+
+    def open(self, caller: Caller, flags: int) -> File:
+        self.view.check(self.path)
+        return self.inner.open(self.view.acting(caller), flags)
+
+    def setattr(self, caller: Caller, change: Change) -> None:
+        self.view.check(self.path)
+        self.inner.setattr(self.view.acting(caller), change)
+
+
+@dataclasses.dataclass(frozen=True)
+class SeenLink(Link):
+    """A link seen through a view: where it leads may depend on the process."""
+
+    inner: Link = dataclasses.field(kw_only=True)
+
+    @classmethod
+    def of(cls, view: View, link: Link) -> "SeenLink":
+        """Wrap a link."""
+        return cls(("seen", view, link), lambda caller: link.target(view.acting(caller)), inner=link)
+
+    def stat(self) -> Stat:
+        return self.inner.stat()
+
+
+@dataclasses.dataclass(frozen=True)
+class SeenDir(Dir):
+    """A folder seen through a view."""
+
+    view: View
+    path: str
+    inner: Dir
+
+    def stat(self) -> Stat:
+        return self.inner.stat()
+
+    def _at(self, name: str) -> str:
+        return f"{self.path.rstrip('/')}/{name}"
+
+    def lookup(self, name: str, caller: Caller) -> Node:
+        path = self._at(name)
+        bound = self.view.binds.get(path)
+        node = bound if bound is not None else self.inner.lookup(name, self.view.acting(caller))
+        if self.view.sees(path) or (isinstance(node, Dir) and self.view.passes(path)):
+            return self.view.show(path, node)
+        raise self.view.refusal(path)
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        for name, node in self.inner.entries(self.view.acting(caller)):
+            path = self._at(name)
+            if self.view.sees(path) or (isinstance(node, Dir) and self.view.passes(path)):
+                yield name, self.view.show(path, self.view.binds.get(path, node))
+
+    def _change(self, name: str) -> Dir:
+        self.view.check(self._at(name))
+        return self.inner
+
+    def setattr(self, caller: Caller, change: Change) -> None:
+        self.view.check(self.path)
+        self.inner.setattr(self.view.acting(caller), change)
+
+    def create(self, name: str, mode: int, caller: Caller, flags: int) -> tuple[Node, File]:
+        node, file = self._change(name).create(name, mode, self.view.acting(caller), flags)
+        return self.view.show(self._at(name), node), file
+
+    def mkdir(self, name: str, mode: int, caller: Caller) -> Node:
+        node = self._change(name).mkdir(name, mode, self.view.acting(caller))
+        return self.view.show(self._at(name), node)
+
+    def unlink(self, name: str, caller: Caller) -> None:
+        self._change(name).unlink(name, self.view.acting(caller))
+
+    def rmdir(self, name: str, caller: Caller) -> None:
+        self._change(name).rmdir(name, self.view.acting(caller))
+
+    def rename(self, name: str, target: Dir, new: str, caller: Caller, flags: int) -> None:
+        if isinstance(target, SeenDir):
+            target = target._change(new)
+        self._change(name).rename(name, target, new, self.view.acting(caller), flags)
+
+    def symlink(self, name: str, to: str, caller: Caller) -> Node:
+        node = self._change(name).symlink(name, to, self.view.acting(caller))
+        return self.view.show(self._at(name), node)
+
+    def link(self, name: str, node: Node, caller: Caller) -> Node:
+        inner = node.inner if isinstance(node, SeenNode) else node
+        return self.view.show(self._at(name), self._change(name).link(name, inner, self.view.acting(caller)))

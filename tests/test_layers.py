@@ -1,0 +1,164 @@
+"""The layer rule: who may import whom, read from the source of every module.
+
+A new module needs a row in LAYERS; a row whose module is gone must go.
+"""
+
+import ast
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "rnixfs"
+CLI = ROOT / "cli" / "rnixfs_cli"
+
+LAYERS = {
+    # 0: the words everybody uses
+    "errors": 0,
+    "limits": 0,
+    "shipped": 0,
+    "types": 0,
+    # 1: pure: no trio, no input or output
+    "device": 1,
+    "framing": 1,
+    "llm": 1,
+    "proc.context": 1,
+    "proc.request": 1,
+    "proc.signals": 1,
+    "proc.state": 1,
+    "traceline": 1,
+    # 2: names, opens, and single parts that wait
+    "exchange": 2,
+    "model": 2,
+    "node": 2,
+    "state.store": 2,
+    "vfs": 2,
+    # 3: the kernel
+    # 4: devices, user programs, and what puts them together
+    # 5: the edges: the host's kernel, the wiring
+}
+
+LAYERS_OF_PEERS = {0, 1, 2, 3}  # modules of these layers may import each other
+ASSEMBLERS = {"launch", "bootstrap"}  # of layer 4: they put drivers and programs together, so they import them
+EDGE_PEERS = {("boot", "fuse")}  # (who, whom) in layer 5
+
+ONLY_AT_THE_EDGE = {"pyfuse3"}
+NOT_IN_PURE = {"trio", "socket", "subprocess", "asyncio", "threading", "pyfuse3", "httpx2"}
+CLI_MAY = {"click", "rnixfs_cli"}
+
+
+def name_of(file: pathlib.Path) -> str:
+    """A module's name below rnixfs: `proc.state` for rnixfs/proc/state.py."""
+    return ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def modules() -> dict[str, pathlib.Path]:
+    """Every module of rnixfs by name, but for the files that only make a folder a package."""
+    return {name_of(file): file for file in sorted(PACKAGE.rglob("*.py")) if file.name != "__init__.py"}
+
+
+MODULES = modules()
+
+
+def imports(file: pathlib.Path) -> Iterator[tuple[str, int]]:
+    """The modules that a file imports, wherever in it, with their lines; `from a import b` gives `a.b`."""
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno}: import by the full name, not a relative one"
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+def own(imported: str) -> str:
+    """The module of rnixfs that an import names; empty if it is somebody else's or the package itself."""
+    package, _, rest = imported.partition(".")
+    if package != "rnixfs":
+        return ""
+    if rest in MODULES:
+        return rest
+    parent = rest.rpartition(".")[0]
+    return parent if parent in MODULES else ""
+
+
+def may_import(who: str, whom: str) -> bool:
+    """Whether the layers, and the three rules inside them, let one module import another."""
+    above, below = LAYERS[who], LAYERS[whom]
+    if who.startswith("drivers.") and (whom == "kernel" or whom.startswith("drivers.")):
+        return False
+    if who.startswith("programs."):
+        return whom == "syscalls" or below <= 2 or whom.startswith("programs.")
+    if above == below:
+        return above in LAYERS_OF_PEERS or who in ASSEMBLERS or (who, whom) in EDGE_PEERS
+    return below < above
+
+
+def test_every_module_has_a_row_and_every_row_a_module():
+    """The table is complete, and holds nothing that is gone."""
+    without_row = [f'    "{name}": ?,' for name in MODULES if name not in LAYERS]
+    without_module = [f'    "{name}": {layer},' for name, layer in LAYERS.items() if name not in MODULES]
+    assert without_row == [], "add these rows to LAYERS:\n" + "\n".join(without_row)
+    assert without_module == [], "remove these rows from LAYERS:\n" + "\n".join(without_module)
+
+
+def test_package_files_import_nothing():
+    """What makes a folder a package stays free of imports, so that importing one module loads no other."""
+    for file in PACKAGE.rglob("__init__.py"):
+        assert list(imports(file)) == [], f"{file} imports something"
+
+
+@pytest.mark.parametrize("who", MODULES)
+def test_a_module_imports_only_what_lies_below_it(who):
+    """Imports go down; sideways only where the table says so; drivers and programs have rules of their own."""
+    for imported, line in imports(MODULES[who]):
+        whom = own(imported)
+        if whom and whom != who:
+            assert may_import(who, whom), (
+                f"{MODULES[who]}:{line}: {who} (layer {LAYERS[who]}) imports {whom} (layer {LAYERS[whom]})"
+            )
+
+
+@pytest.mark.parametrize("who", MODULES)
+def test_only_the_edge_knows_of_fuse(who):
+    """pyfuse3 is imported by fuse and by the modules below edge/, by nobody else."""
+    if who == "fuse" or who.startswith("edge."):
+        return
+    for imported, line in imports(MODULES[who]):
+        assert imported.partition(".")[0] not in ONLY_AT_THE_EDGE, f"{MODULES[who]}:{line}: imports {imported}"
+
+
+@pytest.mark.parametrize("who", [name for name, layer in LAYERS.items() if layer <= 1 and name in MODULES])
+def test_the_two_lowest_layers_neither_wait_nor_reach_out(who):
+    """Layers 0 and 1 import nothing that waits, talks to other programs or starts them."""
+    for imported, line in imports(MODULES[who]):
+        assert imported.partition(".")[0] not in NOT_IN_PURE, f"{MODULES[who]}:{line}: imports {imported}"
+
+
+@pytest.mark.parametrize("file", sorted(CLI.rglob("*.py")), ids=lambda file: file.stem)
+def test_the_command_imports_only_the_standard_library_and_click(file):
+    """`rnix` starts fast, and is a client of the files of the mount like any other program."""
+    for imported, line in imports(file):
+        package = imported.partition(".")[0]
+        assert package in sys.stdlib_module_names | CLI_MAY, f"{file}:{line}: imports {imported}"
+
+
+def test_the_rule_can_say_no(monkeypatch):
+    """The checks above refuse what they are there to refuse."""
+    extra = {"kernel": 3, "syscalls": 3, "drivers.a": 4, "drivers.b": 4, "programs.p": 4, "boot": 5, "fuse": 5}
+    monkeypatch.setattr(sys.modules[__name__], "LAYERS", LAYERS | extra)
+    refused = [
+        ("types", "node"),
+        ("kernel", "drivers.a"),
+        ("drivers.a", "drivers.b"),
+        ("drivers.a", "kernel"),
+        ("programs.p", "kernel"),
+        ("programs.p", "drivers.a"),
+        ("fuse", "boot"),
+    ]
+    allowed = [("drivers.a", "node"), ("programs.p", "syscalls"), ("boot", "fuse"), ("kernel", "syscalls")]
+    assert [pair for pair in refused if may_import(*pair)] == []
+    assert [pair for pair in allowed if not may_import(*pair)] == []
