@@ -14,7 +14,8 @@ import tempfile
 DEVICE = "/dev/fuse"
 MS_NOSUID, MS_NODEV, MNT_DETACH = 2, 4, 2  # <sys/mount.h>
 IN_A_CONTAINER = (
-    "in a container, start it with '--device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined'"
+    "in a container, start that with "
+    "'--device /dev/fuse --cap-add SYS_ADMIN --security-opt apparmor=unconfined'"
 )
 
 
@@ -33,8 +34,8 @@ def open_device() -> int:
         ) from None
     except OSError as error:
         raise RefusedError(
-            f"{DEVICE} cannot be opened ({error.strerror}): run this as root, or, so that every user may mount, "
-            f"run 'chmod 666 {DEVICE}' as root, or, {IN_A_CONTAINER}."
+            f"{DEVICE} cannot be opened ({error.strerror}): run this as root, or let every user open it "
+            f"by 'chmod 666 {DEVICE}' as root, or, {IN_A_CONTAINER}."
         ) from None
 
 
@@ -86,8 +87,8 @@ def check() -> None:
     Raises:
         RefusedError: it cannot be done.
     """
-    folder = tempfile.mkdtemp(prefix="rnixfs-check-")
     device = open_device()
+    folder = tempfile.mkdtemp(prefix="rnixfs-check-")
     try:
         if os.geteuid() == 0:
             mount_as_root(device, folder)

@@ -16,7 +16,7 @@ resolve() {
         cat "$work/log" >&2
         stop "pip could not resolve $*"
     }
-    "$work/venv/bin/python" -m pip list --format=freeze | grep -vE '^pip==' | LC_ALL=C sort --ignore-case
+    "$work/venv/bin/python" -m pip list --format=freeze | grep -vE '^pip==' | LC_ALL=C sort -t= -k1,1 --ignore-case
 }
 
 # Print a list of pyproject.toml: wanted EXPRESSION
@@ -47,6 +47,6 @@ resolve --no-deps claude-agent-sdk | grep '^claude' >>"$work/all"
 {
     echo '# What checks and tests need beyond requirements.lock. Written by `make lock`; do not edit.'
     echo '# claude-agent-sdk is here for the `claude` program that it bundles; its own dependencies are left out.'
-    LC_ALL=C sort --ignore-case "$work/all" | grep -vxFf "$work/run"
+    LC_ALL=C sort -t= -k1,1 --ignore-case "$work/all" | grep -vxFf "$work/run"
 } >requirements-dev.lock
 say "lock: written; 'make test' tells whether the new versions will do"

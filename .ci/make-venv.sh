@@ -23,7 +23,7 @@ pip_install() {
         .venv/bin/python -m pip install --no-deps --no-build-isolation --progress-bar off "$@" >"$log" 2>&1 || {
         cat "$log" >&2
         stop "pip could not install $* (its words are above)." \
-            "Check that 'pip download click' works here, then run the same command again."
+            "If it is the network, run the same command again."
     }
 }
 

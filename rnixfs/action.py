@@ -4,8 +4,8 @@
 
 Such an object may be the whole reply, stand in a fenced block, or stand among other text; only whole JSON
 objects count, found with strings respected, so that a brace inside a string breaks nothing. All `tool_call`
-objects of a reply are its calls; in a reply without calls the last action counts. A reply without an action is
-the final answer. Nothing in a reply raises an error: an action that cannot be used becomes a `BadAction`,
+objects of a reply are its calls; in a reply without calls the last action counts. A reply without an action
+is the final answer. Nothing in a reply raises an error: an action that cannot be used becomes a `BadAction`,
 whose reason is meant for the model.
 """
 
@@ -199,7 +199,7 @@ def _read(body: dict[str, Any], said: str) -> Action:
     reader = _READERS.get(body["action"]) if isinstance(body["action"], str) else None
     try:
         if reader is None:
-            raise _UnusableError(f'there is no action {body["action"]!r}; there are: {", ".join(ACTIONS)}')
+            raise _UnusableError(f"there is no action {body['action']!r}; there are: {', '.join(ACTIONS)}")
         return reader(body, said)
     except _UnusableError as problem:
         return BadAction(str(problem), said)
@@ -239,9 +239,9 @@ def _decode(fragment: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def find_objects(text: str, spent: Callable[[int], None] = lambda count: None) -> Iterator[
-    tuple[int, int, dict[str, Any]]
-]:
+def find_objects(
+    text: str, spent: Callable[[int], None] = lambda count: None
+) -> Iterator[tuple[int, int, dict[str, Any]]]:
     """Every outermost JSON object of a text as (start, end, value), in order.
 
     Args:
@@ -296,7 +296,7 @@ def _first_bad(actions: Sequence[Action]) -> Action | None:
 
 
 def _join(actions: Sequence[Action], said: str) -> Action | None:
-    """The tool calls of a reply as one action. They go before a `complete` beside them, which would drop them."""
+    """The tool calls of a reply as one action. A `complete` beside them waits, or they would be lost."""
     calls = tuple(call for action in actions if isinstance(action, Calls) for call in action.calls)
     return Calls(calls, said) if calls else None
 

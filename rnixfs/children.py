@@ -13,20 +13,18 @@ names the session and the process group, is given to nobody else.
 import contextlib
 import ctypes
 import dataclasses
-import errno
 import functools
 import logging
 import os
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from rnixfs import hosttable, limits
-from rnixfs.errors import Code, SyscallError, from_oserror, invalid
+from rnixfs import hostprogram, hosttable, limits
+from rnixfs.errors import Code, SyscallError
 
 _PR_SET_CHILD_SUBREAPER = 36
 _STRAY_SECONDS = 30.0  # how long a zombie that nobody knows must wait for its owner before it is reaped
@@ -59,7 +57,6 @@ class _Run:
         pidfd: readable when the leader has ended; None where the host had no descriptor left.
         started: start of the leader in clock ticks since boot; nobody of the run is older.
         members: pid and start of those who were found to belong to the run.
-        gone: whether all were ended.
     """
 
     mark: bytes
@@ -67,7 +64,6 @@ class _Run:
     pidfd: int | None
     started: int
     members: set[tuple[int, int]] = dataclasses.field(default_factory=set)
-    gone: bool = False
 
     async def leader_ended(self) -> None:
         """Wait until the leader has ended, and leave it a zombie."""
@@ -106,7 +102,7 @@ class Children:
         if known is not None or not self._agent_of_mark:
             return known or 0
         # A program may come here before its start has returned, or from a session that it began itself.
-        agent = self._agent_of_mark.get(hosttable.mark_of(session), 0)
+        agent = self._agent_of_mark.get(hosttable.mark_of(session) or b"", 0)
         if agent or len(self._runs) == len(self._agent_of_mark):
             self._agent_of_session[session] = agent
         return agent
@@ -121,7 +117,7 @@ class Children:
         stdin: bytes = b"",
         stdout: Give,
         stderr: Give | None,
-        timeout: float,  # noqa: ASYNC109 - a scope of the caller cannot tell "time is up" from "not wanted"
+        timeout: float,
         grace: float = limits.CHILD_GRACE_SECONDS,
     ) -> Ended:
         """Run a program to its end, and end all that it left.
@@ -144,21 +140,19 @@ class Children:
                 be started, TIMEOUT when its folder or program could not even be looked at in time.
             Exception: whatever `stdout` or `stderr` raised; the run is ended first.
         """
-        check(argv, env)
+        hostprogram.check(argv, env)
         began = trio.current_time()
         program = ""
         with trio.move_on_after(timeout):
-            program = await trio.to_thread.run_sync(_find, argv[0], cwd, env, abandon_on_cancel=True)
+            program = await trio.to_thread.run_sync(
+                hostprogram.find, argv[0], cwd, env, abandon_on_cancel=True
+            )
         if not program:
             raise SyscallError(Code.TIMEOUT, f"cannot look at {cwd} within {timeout} s; is a disk stuck?")
         run = await self._start(argv, program, cwd, env, agent, stdin, stderr is None)
-        timed_out = False
         try:
-            timed_out = await self._attend(run, stdin, stdout, stderr, began + timeout, grace)
+            timed_out = await self._attend(run, _Talk(stdin, stdout, stderr), began + timeout, grace)
         finally:
-            with trio.move_on_after(grace + limits.CHILD_KILL_SECONDS + 1, shield=True):
-                await self._end(run, grace)
-                await run.process.wait()
             self._forget(run)
         returncode = run.process.returncode
         duration = round((trio.current_time() - began) * 1000)
@@ -192,7 +186,7 @@ class Children:
         except BaseException as error:
             del self._agent_of_mark[mark.encode()]
             if isinstance(error, OSError):
-                raise _cannot_start(error, argv[0], cwd) from error
+                raise hostprogram.refusal(error, argv[0], cwd) from error
             raise
         pidfd, since = hosttable.pidfd_of(process.pid), hosttable.start_of(process.pid)
         run = _Run(mark.encode(), process, pidfd, since)
@@ -208,73 +202,72 @@ class Children:
         del self._agent_of_mark[run.mark]
         self._agent_of_session.clear()
 
-    async def _attend(
-        self, run: _Run, stdin: bytes, stdout: Give, stderr: Give | None, deadline: float, grace: float
-    ) -> bool:
-        """Feed and read a program until it and its time have ended; say whether its time was up first."""
-        failures: list[Exception] = []
-        timed_out = False
+    async def _attend(self, run: _Run, talk: "_Talk", deadline: float, grace: float) -> bool:
+        """Wait until a program or its time has ended, then end the rest; say whether its time was up."""
         async with trio.open_nursery() as nursery:
-            scope = nursery.cancel_scope
-            ends = []
-            for stream, give in ((run.process.stdout, stdout), (run.process.stderr, stderr)):
-                if stream is not None and give is not None:
-                    ends.append(ended := trio.Event())
-                    nursery.start_soon(_read, stream, give, ended, failures, scope)
-            if run.process.stdin is not None:
-                nursery.start_soon(_feed, run.process.stdin, stdin)
-            with trio.move_on_at(deadline) as limit:
-                await run.leader_ended()
-            timed_out = limit.cancelled_caught
-            if not timed_out:
-                await _all_set(ends, limits.CHILD_LINGER_SECONDS)
-            await self._end(run, grace)
-            await _all_set(ends, limits.CHILD_LINGER_SECONDS)
-            scope.cancel()
-        if failures:
-            raise failures[0]
-        return timed_out
+            nursery.start_soon(talk.hold, run.process)
+            try:
+                with talk.wanted:
+                    with trio.move_on_at(deadline) as limit:
+                        await run.leader_ended()
+                    if not limit.cancelled_caught:
+                        await talk.heard(limits.CHILD_LINGER_SECONDS)
+            except trio.Cancelled:
+                talk.deaf = True
+                raise
+            finally:
+                # The end has limits of its own, and is not for the caller to cut short.
+                with trio.move_on_after(grace + 2 * limits.CHILD_KILL_SECONDS, shield=True):
+                    await self._end(run, grace)
+                    await run.process.wait()
+                    await talk.heard(limits.CHILD_LINGER_SECONDS)
+                talk.scope.cancel()
+        if talk.failure is not None:
+            raise talk.failure
+        return limit.cancelled_caught
 
     async def _end(self, run: _Run, grace: float) -> None:
         """End everybody of a run: TERM, and KILL for those who are left after the grace."""
-        if run.gone:
-            return
         left = await self._signal(run, signal.SIGTERM, grace)
         if left:
             left = await self._signal(run, signal.SIGKILL, limits.CHILD_KILL_SECONDS)
         if left:
             pids = ", ".join(str(seen.pid) for seen in left)
             _log.warning("session %d: these processes do not end, even by SIGKILL: %s", run.process.pid, pids)
-        run.gone = True
 
     async def _signal(self, run: _Run, number: signal.Signals, seconds: float) -> list[hosttable.Seen]:
         """Send a signal once to everybody of a run, also to those who appear later; return who is left."""
         told: set[tuple[int, int]] = set()
         give_up = trio.current_time() + seconds
         pause = 0.002
-        # The group first: it is reached at once, and needs no descriptor to be found.
-        hosttable.signal_group(run.process.pid, number)
-        while True:
-            living = await self._living(run)
-            first = not told
-            for seen in living:
-                if not (first and seen.group == run.process.pid) and seen.key not in told:
+        while living := await self._living(run):
+            fresh = [seen for seen in living if seen.key not in told]
+            # The first time the group gets it as one, so that nobody slips away by a fork.
+            together = not told and any(seen.group == run.process.pid for seen in fresh)
+            if together:
+                hosttable.signal_group(run.process.pid, number)
+            for seen in fresh:
+                if not (together and seen.group == run.process.pid):
                     hosttable.signal_process(seen, number)
-            told.update(seen.key for seen in living)
-            if not living or trio.current_time() >= give_up:
-                return living
+            told.update(seen.key for seen in fresh)
+            if trio.current_time() >= give_up:
+                break
             await trio.sleep(min(pause, max(0.0, give_up - trio.current_time())))
             pause = min(2 * pause, 0.05)
+        return living
 
     async def _living(self, run: _Run) -> list[hosttable.Seen]:
         """Everybody of a run who is alive; those who are dead and ours are reaped."""
-        look = functools.partial(hosttable.members_of, run.process.pid, run.mark, run.started)
+        look = functools.partial(
+            hosttable.members_of, run.process.pid, run.mark, run.started, frozenset(run.members)
+        )
         try:
-            table, members = await trio.to_thread.run_sync(
-                look, limiter=self._scanners, abandon_on_cancel=True
-            )
-        except OSError as error:
-            _log.warning("session %d: /proc cannot be read (%s); its group is killed", run.process.pid, error)
+            with trio.fail_after(limits.CHILD_KILL_SECONDS):
+                table, members = await trio.to_thread.run_sync(
+                    look, limiter=self._scanners, abandon_on_cancel=True
+                )
+        except (OSError, trio.TooSlowError) as error:
+            _log.warning("session %d: /proc cannot be read (%r); its group is killed", run.process.pid, error)
             hosttable.signal_group(run.process.pid, signal.SIGKILL)
             return []
         run.members.update(seen.key for seen in members)
@@ -303,97 +296,60 @@ class Children:
         self._strays = strays
 
 
-def check(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Refuse arguments and variables that no program can be started with.
+class _Talk:
+    """What a program is told and what it says.
 
-    Raises:
-        SyscallError: INVALID, with the argument or variable and what would be right.
+    It goes on while the program is being ended, also for a caller who was cancelled: a pipe that breaks
+    would kill programs that are just tidying up.
+
+    Args:
+        stdin: what it is told.
+        stdout: takes what it says.
+        stderr: takes what it says there; None if both come through one pipe.
     """
-    if not argv or not argv[0]:
-        raise invalid("no program is named; the first argument must be one")
-    for number, text in enumerate(argv):
-        _check_string(f"argument {number}", text)
-    for name, value in env.items():
-        if not name or "=" in name:
-            raise invalid(f"a variable cannot be named {name!r}; a name is not empty and has no '='")
-        _check_string(f"variable {name!r}", f"{name}={value}")
 
+    def __init__(self, stdin: bytes, stdout: Give, stderr: Give | None) -> None:
+        self.wanted = trio.CancelScope()  # left when a taker fails
+        self.scope = trio.CancelScope(shield=True)
+        self.deaf = False
+        self.failure: Exception | None = None
+        self._stdin = stdin
+        self._takers = (stdout, stderr)
+        self._open = 1 if stderr is None else 2
+        self._heard = trio.Event()
 
-def _check_string(what: str, text: str) -> None:
-    if "\0" in text:
-        raise invalid(f"{what} holds a NUL byte, which cannot be handed to a program; remove it")
-    try:
-        size = len(os.fsencode(text))
-    except UnicodeEncodeError:
-        raise invalid(f"{what} holds half of a surrogate pair; it must be valid Unicode") from None
-    # The kernel counts the NUL byte at the end, too.
-    if size >= limits.ARGUMENT_MAX:
-        raise invalid(
-            f"{what} is {size} bytes long; the host takes less than {limits.ARGUMENT_MAX} bytes in one "
-            "string, so put it into a file or send it through stdin"
-        )
+    async def hold(self, process: trio.Process) -> None:
+        """Feed and read a program until all its pipes are closed."""
+        with self.scope:
+            async with trio.open_nursery() as nursery:
+                if process.stdin is not None:
+                    nursery.start_soon(_feed, process.stdin, self._stdin)
+                for stream, take in zip((process.stdout, process.stderr), self._takers, strict=True):
+                    if stream is not None and take is not None:
+                        nursery.start_soon(self._read, stream, take)
 
+    async def heard(self, seconds: float) -> None:
+        """Wait for the end of what it says, but not for long: others may hold the pipe."""
+        with trio.move_on_after(seconds):
+            await self._heard.wait()
 
-def _find(name: str, cwd: str, env: Mapping[str, str]) -> str:
-    _check_string("cwd", cwd)
-    if not os.path.isabs(cwd):
-        raise invalid(f"cwd is {cwd!r}; it must be an absolute path")
-    if not os.path.isdir(cwd):
-        try:
-            os.stat(cwd)
-        except OSError as error:
-            raise from_oserror(error, f"cannot start in {cwd!r}: {os.strerror(error.errno or 0)}") from error
-        raise SyscallError(Code.NOT_DIRECTORY, f"cannot start in {cwd!r}: it is not a directory")
-    # Relative names mean the folder of the program, not the daemon's.
-    if "/" in name:
-        path = os.path.join(cwd, name)
-        if os.path.exists(path) and not os.access(path, os.X_OK):
-            raise SyscallError(Code.PERMISSION, f"cannot run {path!r}: it is not executable")
-        places = None
-    else:
-        path = name
-        folders = env.get("PATH", os.defpath).split(os.pathsep)
-        places = os.pathsep.join(os.path.join(cwd, folder) for folder in folders)
-    program = shutil.which(path, path=places)
-    if program is None:
-        where = "there is no such program" if places is None else "it is not in PATH"
-        raise SyscallError(Code.NOT_FOUND, f"cannot run {name!r}: {where}")
-    return program
-
-
-def _cannot_start(error: OSError, name: str, cwd: str) -> SyscallError:
-    if isinstance(error, SyscallError):
-        return error
-    match error.errno:
-        case errno.ENOENT:
-            code, why = Code.NOT_FOUND, "it, its interpreter or its folder is not there"
-        case errno.E2BIG:
-            code, why = Code.INVALID, "arguments and environment together are too long; use a file or stdin"
-        case errno.ENOEXEC:
-            code, why = Code.INVALID, "it is no program of this host, and no script with a #! line"
-        case errno.EMFILE | errno.ENFILE | errno.EAGAIN | errno.ENOMEM:
-            code, why = Code.RESOURCE_EXHAUSTED, f"{os.strerror(error.errno)}; try again when less runs"
-        case _:
-            code, why = from_oserror(error).code, os.strerror(error.errno or errno.EIO)
-    return SyscallError(code, f"cannot run {name!r} in {cwd!r}: {why}")
-
-
-async def _read(
-    stream: trio.abc.ReceiveStream,
-    give: Give,
-    ended: trio.Event,
-    failures: list[Exception],
-    scope: trio.CancelScope,
-) -> None:
-    try:
+    async def _read(self, stream: trio.abc.ReceiveStream, take: Give) -> None:
         async with stream:
             while chunk := await stream.receive_some(limits.CHILD_CHUNK):
-                give(chunk)
-    except Exception as error:
-        # Handed over by hand, so that the caller sees the error itself and not a group of one.
-        failures.append(error)
-        scope.cancel()
-    ended.set()
+                self._hand_over(bytes(chunk), take)
+        self._open -= 1
+        if not self._open:
+            self._heard.set()
+
+    def _hand_over(self, chunk: bytes, take: Give) -> None:
+        if self.deaf or self.failure is not None:
+            return
+        try:
+            take(chunk)
+        except Exception as error:
+            # Kept for the caller, who would get it as a group of one from here.
+            self.failure = error
+            self.wanted.cancel()
 
 
 async def _feed(stream: trio.abc.SendStream, data: bytes) -> None:
@@ -401,9 +357,3 @@ async def _feed(stream: trio.abc.SendStream, data: bytes) -> None:
     with contextlib.suppress(trio.BrokenResourceError):
         async with stream:
             await stream.send_all(data)
-
-
-async def _all_set(events: Iterable[trio.Event], seconds: float) -> None:
-    with trio.move_on_after(seconds):
-        for event in events:
-            await event.wait()

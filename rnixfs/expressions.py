@@ -10,6 +10,7 @@ from rnixfs import filters
 from rnixfs.patterns import RefusedError, compile_pattern
 
 STEPS_MAX = 200_000  # parts of a template that may be worked out in one rendering
+STEP_SIZE = 64  # characters or items that a filter looks through for the price of one part
 DEPTH_MAX = 40  # brackets and blocks inside each other
 WORDS_MAX = 300  # words of one expression or tag; the work nests as deep as a chain of filters is long
 
@@ -48,11 +49,12 @@ class Scope:
     left: int = STEPS_MAX
     room: int = filters.TEXT_MAX
 
-    def step(self, line: int) -> None:
-        """Pay for one part."""
-        self.left -= 1
+    def step(self, line: int, size: int = 0) -> None:
+        """Pay for one part, and for the characters or items that it looks through."""
+        self.left -= 1 + size // STEP_SIZE
         if self.left < 0:
-            raise TemplateError(line, f"the template takes more than {STEPS_MAX} steps", "use shorter lists: take(n)")
+            what = f"the template takes more than {STEPS_MAX} steps"
+            raise TemplateError(line, what, "use shorter lists: take(n)")
 
     def name(self, name: str, value: object) -> None:
         """Add or replace a name."""
@@ -96,8 +98,8 @@ class Words:
         while self.position < len(self.source):
             found = _TOKEN.match(self.source, self.position)
             if found is None:
-                character = self.source[self.position]
-                raise TemplateError(self.line, f"{character!r} means nothing here", "write a name or a text in quotes")
+                what = f"{self.source[self.position]!r} means nothing here"
+                raise TemplateError(self.line, what, "write a name or a text in quotes")
             self.position = found.end()
             if found.lastgroup:
                 return _Token(found.lastgroup, found[0], self.line, found.end())
@@ -109,7 +111,8 @@ class Words:
         token = self.token
         self.taken += 1
         if self.taken > WORDS_MAX:
-            raise TemplateError(token.line, f"an expression has more than {WORDS_MAX} words", "split it with set")
+            what = f"an expression has more than {WORDS_MAX} words"
+            raise TemplateError(token.line, what, "split it with set")
         self.token = self._next() if token.kind != "end" and token.text not in ("}}", "%}") else token
         return token
 
@@ -167,7 +170,8 @@ class Expressions:
         """A whole expression."""
         self.depth += 1
         if self.depth > DEPTH_MAX:
-            raise TemplateError(self.words.line, "brackets are nested too deep", f"at most {DEPTH_MAX} levels")
+            right = f"at most {DEPTH_MAX} levels are taken"
+            raise TemplateError(self.words.line, "brackets are nested too deep", right)
         parts = [self.both()]
         while self.words.skip("or"):
             parts.append(self.both())
@@ -206,7 +210,8 @@ class Expressions:
         line = self.words.token.line
         name = self.words.name("the name of a filter")
         if name not in filters.FILTERS:
-            raise TemplateError(line, f"there is no filter {name!r}", f"the filters are {', '.join(filters.FILTERS)}")
+            right = f"the filters are {', '.join(filters.FILTERS)}"
+            raise TemplateError(line, f"there is no filter {name!r}", right)
         arguments = self.sequence(")") if self.words.skip("(") else []
         least, most = filters.arguments_of(name)
         if not least <= len(arguments) <= most:
@@ -296,20 +301,21 @@ def _comparison(word: _Token, left: Eval, right: Eval) -> Eval:
             return bool(compare(one, other))
         except TypeError:
             kinds = f"{filters.kind_of(one)} and {filters.kind_of(other)}"
-            raise TemplateError(word.line, f"{word.text} cannot compare {kinds}", "compare like with like") from None
+            what = f"{word.text} cannot compare {kinds}"
+            raise TemplateError(word.line, what, "compare like with like") from None
 
     return evaluate
 
 
 def _filtered(name: str, line: int, value: Eval, arguments: list[Eval]) -> Eval:
     def evaluate(scope: Scope) -> Any:
-        scope.step(line)
         try:
             given = value(scope)
         except MissingError:
             if name != "default":
                 raise
             given = None
+        scope.step(line, len(given) if isinstance(given, str | list | dict) else 0)
         try:
             return filters.apply(name, given, [argument(scope) for argument in arguments])
         except RefusedError as error:
@@ -330,7 +336,8 @@ def _look(held: Any, key: Any, line: int) -> Any:
     if isinstance(held, dict) and isinstance(key, str):
         if key in held:
             return held[key]
-        raise MissingError(line, f"there is no field {key!r}", f"the fields are {', '.join(map(str, held))[:500]}")
+        right = f"the fields are {', '.join(map(str, held))[:500]}"
+        raise MissingError(line, f"there is no field {key!r}", right)
     if isinstance(held, list) and isinstance(key, int):
         if -len(held) <= key < len(held):
             return held[key]

@@ -41,8 +41,8 @@ def to_text(value: object) -> str:
         return ""
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else f"{value:.10g}"
-    if isinstance(value, Pattern):
-        return value.pattern
+    if isinstance(value, re.Pattern):
+        return str(value.pattern)
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -50,14 +50,15 @@ def to_text(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, dict | list | Pattern):
+    if isinstance(value, dict | list | re.Pattern):
         raise RefusedError(f"this filter takes text, not {kind_of(value)}", "use json or join before it")
     return to_text(value)
 
 
 def _list(value: object) -> list[Any]:
     if not isinstance(value, list):
-        raise RefusedError(f"this filter takes a list, not {kind_of(value)}", "use lines, split or items before it")
+        what = f"this filter takes a list, not {kind_of(value)}"
+        raise RefusedError(what, "use lines, split or items before it")
     return value
 
 
@@ -75,7 +76,7 @@ def _whole(value: object) -> int:
 
 
 def _pattern(value: object) -> Pattern:
-    if not isinstance(value, Pattern):
+    if not isinstance(value, re.Pattern):
         raise RefusedError(f"this filter takes a pattern, not {kind_of(value)}", "write it as /pattern/")
     return value
 
@@ -208,7 +209,7 @@ def _map(value: object, field: str) -> list[Any]:
 
 def _holds(item: object, field: str, wanted: object) -> bool:
     found = _field(item, _text(field))
-    if isinstance(wanted, Pattern):
+    if isinstance(wanted, re.Pattern):
         return isinstance(found, str) and wanted.search(bounded(found)) is not None
     return bool(found == wanted)
 
@@ -282,7 +283,8 @@ def _parse_json(value: object) -> Any:
     try:
         return json.loads(_text(value))
     except (ValueError, RecursionError) as error:
-        raise RefusedError(f"{_text(value)[:60]!r} is no JSON: {error}", "give one complete JSON value") from None
+        what = f"{_text(value)[:60]!r} is no JSON: {error}"
+        raise RefusedError(what, "give one complete JSON value") from None
 
 
 def _default(value: object, otherwise: object) -> Any:

@@ -7,6 +7,8 @@ import contextlib
 import dataclasses
 import os
 import signal
+import time
+from collections.abc import Collection
 
 MARK = "RNIX_CHILD"
 """Name of the variable that tells which run of the daemon a process belongs to."""
@@ -48,26 +50,49 @@ class Seen:
         return self.pid, self.started
 
 
-def members_of(session: int, mark: bytes, since: int) -> tuple[list[Seen], list[Seen]]:
+def members_of(
+    session: int, mark: bytes, since: int, known: Collection[tuple[int, int]]
+) -> tuple[list[Seen], list[Seen]]:
     """All processes of the host, and those that belong to a run, dead ones too.
 
     Args:
         session: the session that was begun for the run.
         mark: the value of its mark.
         since: start of its leader, in clock ticks since boot.
+        known: keys of those who were found before; they may have nothing left to be told by.
 
     Raises:
         OSError: /proc cannot be read, or no descriptor is left to read it.
     """
-    table = [seen for name in os.listdir("/proc") if name.isdigit() and (seen := look(int(name)))]
-    # Nobody is older than the leader, so few environments have to be read.
-    young = [seen for seen in table if seen.started >= since]
-    found = {seen.pid for seen in young if seen.session == session or mark_of(seen.pid) == mark}
+    table: dict[int, Seen] = {}
+    found: set[int] = set()
+    read: set[str] = set()
+    # Read until nobody is new: whoever is missing then is the child of somebody who was seen alive.
+    while new := {name for name in os.listdir("/proc") if name.isdigit()} - read:
+        read |= new
+        for seen in filter(None, map(look, map(int, new))):
+            table[seen.pid] = seen
+            # Nobody is older than the leader, so few environments have to be read.
+            if seen.key in known or (
+                seen.started >= since and (seen.session == session or _settled_mark_of(seen) == mark)
+            ):
+                found.add(seen.pid)
     before = -1
     while before != len(found):
         before = len(found)
-        found.update(seen.pid for seen in young if seen.parent in found)
-    return table, [seen for seen in young if seen.pid in found]
+        found.update(seen.pid for seen in table.values() if seen.parent in found)
+    return list(table.values()), [table[pid] for pid in found]
+
+
+def _settled_mark_of(seen: Seen) -> bytes:
+    # A process that is just executing a program has an empty environment for a moment; so has every
+    # thread of the kernel for ever, and those are children of process 2.
+    for _ in range(3):
+        mark = mark_of(seen.pid)
+        if mark is not None or not seen.alive or seen.parent == 2:
+            break
+        time.sleep(0.001)
+    return mark or b""
 
 
 def look(pid: int) -> Seen | None:
@@ -90,14 +115,15 @@ def look(pid: int) -> Seen | None:
     )
 
 
-def mark_of(pid: int) -> bytes:
-    """The mark in the environment of a process; empty if it has none or belongs to another user."""
+def mark_of(pid: int) -> bytes | None:
+    """The mark of a process; empty without one or of another user, None where it has no variables at all."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
     except OSError:
         return b""
-    return next((entry[len(_MARK_BYTES) :] for entry in variables if entry.startswith(_MARK_BYTES)), b"")
+    marks = (entry.removeprefix(_MARK_BYTES) for entry in variables if entry.startswith(_MARK_BYTES))
+    return next(marks, b"" if any(variables) else None)
 
 
 def start_of(pid: int) -> int:
@@ -128,18 +154,22 @@ def signal_group(group: int, number: signal.Signals) -> None:
 def signal_process(seen: Seen, number: signal.Signals) -> None:
     """Signal a process, unless its number was given to somebody else since it was seen."""
     pidfd = pidfd_of(seen.pid)
-    if pidfd is None:
-        return
     try:
         now = look(seen.pid)
-        if now is not None and now.started == seen.started:
+        if now is None or now.started != seen.started:
+            return
+        if pidfd is None:
+            os.kill(seen.pid, number)
+            os.kill(seen.pid, signal.SIGCONT)
+        else:
             signal.pidfd_send_signal(pidfd, number)
             signal.pidfd_send_signal(pidfd, signal.SIGCONT)
-    except (ProcessLookupError, PermissionError):
-        # Gone, or run by another user; who stays is reported by the caller in the end.
+    except OSError:
+        # Gone, run by another user, or not readable now; the caller looks again, and reports who stays.
         return
     finally:
-        os.close(pidfd)
+        if pidfd is not None:
+            os.close(pidfd)
 
 
 def reap(pid: int) -> None:

@@ -64,7 +64,28 @@ SHELL_OUTPUT_MAX = 30_000  # characters kept of one output of a shell command
 SHELL_TAIL = 10_000  # how many of them are its end
 
 # --- models ---
-MODEL_SECONDS = 300.0  # one call of a model where nothing else is configured
 MODEL_CONNECT_SECONDS = 15.0  # until a provider's server takes the connection
+MODEL_DRAIN_SECONDS = 0.1  # for the end of a stream after its end mark, so that its connection serves again
 MODEL_REPLY_MAX = 16 << 20  # bytes of one reply of a provider, as it comes over the wire
 MODEL_ERROR_MAX = 600  # characters of a provider's own words in an error text
+
+# --- files of the host and the file tools ---
+HOST_READ_MAX = 8 << 20  # bytes given by one read of a host file; a longer read is answered short
+PATTERN_MAX = 4096  # characters of a pattern for names or for text
+BRACES_MAX = 1000  # patterns that the braces of one pattern may stand for
+GLOB_MATCHES = 200  # matches given where a glob request names no limit
+GLOB_MATCHES_MAX = 10_000  # the most matches that can be asked for
+GLOB_EXTENSIONS = 20  # rows of by_extension; the rarer ones are only part of the totals
+GREP_MATCHES = 100  # matches given where a grep request names no limit
+GREP_MATCHES_MAX = 2000  # the most matches that can be asked for
+GREP_LINE_MAX = 500  # characters shown of one line
+GREP_CONTEXT_MAX = 20  # lines shown before and after a match
+GREP_TEXT_MAX = 1 << 20  # characters of all matches of one answer
+GREP_FILE_MAX = 64 << 20  # bytes of a file that is searched; larger ones are counted as skipped
+SEARCH_MS = 30_000  # milliseconds of a file tool where the request names no limit
+SEARCH_MS_MAX = 600_000  # the longest limit that can be asked for, in milliseconds
+EDIT_MAX = 16 << 20  # bytes of a file that is edited, before and after
+READ_LINES = 2000  # lines given where a read names no limit
+READ_TEXT_MAX = 80_000  # characters given by one read, below TOOL_OUTPUT_MAX with the rest of the answer
+LIST_MAX = 2000  # entries given by one list
+FILE_THREADS_MAX = 8  # file tools that work at once; the next waits

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from rnixfs import limits
-from rnixfs.yamlread import Doc, Entry, Fields, ManifestError, Value, clip, kind_of, load, nearest
+from rnixfs.yamlread import Entry, Fields, ManifestError, Value, clip, kind_of, load, nearest
 
 AGENT_NAME = rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{limits.MANIFEST_NAME_MAX - 1}}}"
 SKILL_NAME = r"[a-z0-9]+(?:-[a-z0-9]+)*"  # as the SKILL.md format has it
@@ -23,18 +23,31 @@ _SKILL_NAME_RIGHT = "a name of lower case letters, digits and single hyphens"
 TREE = ("dev", "mnt", "proc", "lib", "sys")
 """The folders at the top of the tree that a device path can begin with."""
 
+UNRESTRICTED = ("/dev", "/mnt")
+"""What no whitelist stands for."""
+
+_FILES = ("/dev/fs", "/dev/edit", "/dev/patch")
 TOOL_DEVICES = {
     "Bash": ("/dev/shell",),
-    "Edit": ("/dev/fs", "/dev/edit"),
+    "Edit": _FILES,
     "Glob": ("/dev/fs", "/dev/glob"),
     "Grep": ("/dev/fs", "/dev/grep"),
     "LS": ("/dev/fs",),
+    "MultiEdit": _FILES,
     "Read": ("/dev/fs",),
     "WebFetch": ("/dev/web/fetch",),
     "WebSearch": ("/dev/web/search",),
-    "Write": ("/dev/fs", "/dev/edit"),
+    "Write": _FILES,
+    "shell": ("/dev/shell",),
+    "edit": _FILES,
+    "patch": _FILES,
+    "glob": ("/dev/fs", "/dev/glob"),
+    "grep": ("/dev/fs", "/dev/grep"),
+    "read_file": ("/dev/fs",),
+    "list_files": ("/dev/fs",),
+    "write_file": _FILES,
 }
-"""Tool names that skills written for other agents use, and the devices here that do the same."""
+"""Names of tools, here and in skills written for other agents, and the devices that they need here."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -106,15 +119,15 @@ class SkillManifest:
 
 
 def whitelist(agent: AgentManifest, skills: Iterable[SkillManifest]) -> tuple[str, ...] | None:
-    """The devices and tools that an agent with these skills may use, sorted; None for everything.
+    """The device paths that an agent with these skills may use, sorted; None for `UNRESTRICTED`.
 
-    Names of tools that are known here stand as devices. Others stay as they are: they grant the device
-    that offers a tool of that name.
+    Names of tools stand as the devices that they need.
     """
     named = [agent.allowed_devices, *(skill.allowed_tools for skill in skills)]
     if all(one is None for one in named):
         return None
-    return tuple(sorted({device for one in named for tool in one or () for device in TOOL_DEVICES.get(tool, (tool,))}))
+    tools = {tool for one in named for tool in one or ()}
+    return tuple(sorted({device for tool in tools for device in TOOL_DEVICES.get(tool, (tool,))}))
 
 
 # --- agent.yaml ---
@@ -156,13 +169,14 @@ def parse_agent(text: str, file: str, *, folder: str = "") -> AgentManifest:
     fields.only(AGENT_FIELDS, _AGENT_HINTS)
     models = fields.mapping("models") or Fields(file, fields.line, "models.", {})
     models.only(MODEL_FIELDS)
+    a_provider, a_model = "the name of a provider", "the name of a model"
     return AgentManifest(
         name=_name(fields, AGENT_NAME, _AGENT_NAME_RIGHT, folder),
         description=_description(fields),
-        provider=models.text("provider", pattern=PROVIDER_NAME, right="the name of a provider"),
-        model=models.text("preferred", pattern=MODEL_NAME, right="the name of a model"),
-        fallback=models.text("fallback", pattern=MODEL_NAME, right="the name of a model"),
-        fallback_provider=models.text("fallback_provider", pattern=PROVIDER_NAME, right="the name of a provider"),
+        provider=models.text("provider", pattern=PROVIDER_NAME, right=a_provider),
+        model=models.text("preferred", pattern=MODEL_NAME, right=a_model),
+        fallback=models.text("fallback", pattern=MODEL_NAME, right=a_model),
+        fallback_provider=models.text("fallback_provider", pattern=PROVIDER_NAME, right=a_provider),
         reasoning_effort=models.text("reasoning_effort", right="a word such as low or high"),
         skills=_skills(fields),
         allowed_devices=_devices(fields),
@@ -187,8 +201,9 @@ def _name(fields: Fields, pattern: str, right: str, folder: str) -> str:
 
 
 def _description(fields: Fields) -> str:
-    fields.need("description", "a sentence that says what it is for")
-    return fields.text("description", limit=limits.DESCRIPTION_MAX, right="a sentence that says what it is for")
+    right = "a sentence that says what it is for"
+    fields.need("description", right)
+    return fields.text("description", limit=limits.DESCRIPTION_MAX, right=right)
 
 
 def _skills(fields: Fields) -> tuple[str, ...]:
@@ -215,7 +230,8 @@ def _devices(fields: Fields) -> tuple[str, ...] | None:
 
 def _word(file: str, where: str, item: Value) -> str:
     if not isinstance(item.data, str):
-        raise ManifestError(file, item.line, f"{where} holds {kind_of(item)}", "write device paths or tool names")
+        what = f"{where} holds {kind_of(item)}"
+        raise ManifestError(file, item.line, what, "write device paths or tool names")
     return item.data.strip()
 
 
@@ -237,8 +253,12 @@ def tool_problem(word: str) -> tuple[str, str] | None:
             f"{clip(word)} allows a tool for some arguments only, which cannot be kept here",
             "allow the whole tool or device, or leave it out",
         )
-    if not word or not all(letter.isalnum() or letter in "_-.:" for letter in word):
-        return f"{clip(word)} is neither a device path nor a tool's name", "write something like /dev/fs or Read"
+    if word not in TOOL_DEVICES:
+        close = nearest(word, TOOL_DEVICES)
+        return (
+            f"{clip(word)} is neither a device path nor a tool known here",
+            f"write a path such as /dev/fs, or one of {', '.join(TOOL_DEVICES)}{close}",
+        )
     return None
 
 
@@ -247,10 +267,9 @@ def _path_problem(path: str) -> tuple[str, str] | None:
     if any(part in ("", ".", "..") for part in parts):
         return f"{clip(path)} is not a plain path", "write it without //, . and .. and without a / at the end"
     if parts[0] not in TREE:
-        return (
-            f"{clip(path)} is not a path of the tree",
-            f"device paths begin with /dev/ or /mnt/{nearest(parts[0], TREE)}; files of the host are /dev/fs{path[:40]}",
-        )
+        close = nearest(parts[0], TREE)
+        right = f"device paths begin with /dev/ or /mnt/{close}; files of the host lie under /dev/fs"
+        return f"{clip(path)} is not a path of the tree", right
     return None
 
 
@@ -301,8 +320,8 @@ def _read_head(head: str, file: str, folder: str) -> SkillManifest:
         description=_description(fields),
         allowed_tools=_allowed_tools(fields),
         license=fields.text("license", right="the name of a licence"),
-        compatibility=fields.text("compatibility", limit=limits.COMPATIBILITY_MAX, right="what the skill needs"),
-        metadata=_metadata(fields, doc),
+        compatibility=fields.text("compatibility", limit=limits.COMPATIBILITY_MAX, right="what it needs"),
+        metadata=_metadata(fields),
     )
 
 
@@ -329,11 +348,12 @@ def _tool_words(file: str, entry: Entry) -> list[tuple[int, str]]:
             raise ManifestError(file, entry.line, what, right)
 
 
-def _metadata(fields: Fields, doc: Doc) -> tuple[tuple[str, str], ...]:
+def _metadata(fields: Fields) -> tuple[tuple[str, str], ...]:
     found = fields.mapping("metadata")
     if found is None:
         return ()
     for name, (line, value) in found.entries.items():
         if isinstance(value.data, tuple | dict):
-            raise ManifestError(doc.file, line, f"metadata.{clip(name)} is {kind_of(value)}", "write a text")
+            what = f"metadata.{clip(name)} is {kind_of(value)}"
+            raise ManifestError(fields.file, line, what, "write a text")
     return tuple((name, value.raw) for name, (_, value) in found.entries.items())

@@ -12,7 +12,6 @@ no scheduling at all, and every wait is visible to poll.
 import dataclasses
 import os
 from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
 
 import trio
 
@@ -278,7 +277,7 @@ class Link(Node):
     size: int = dataclasses.field(compare=False, default=0)
 
     def stat(self) -> Stat:
-        return Stat(Kind.LINK, size=self.size, mode=0o777)
+        return Stat(Kind.LINK, size=self.size, mode=0o777, name_ttl=0.0)
 
 
 def fixed_link(key: Hashable, to: str) -> Link:
@@ -535,10 +534,8 @@ class StreamNode(Node):
 # --- control files ---
 
 
-class Command(Protocol):
-    """What a line of a control file does; `rest` is the line without its first word."""
-
-    def __call__(self, caller: Caller, rest: str) -> None: ...
+Command = Callable[[Caller, str], None]
+"""What a line of a control file does; the text is the line without its first word."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -50,7 +50,8 @@ def compile_pattern(pattern: str, flags: str = "") -> re.Pattern[str]:
     try:
         return re.compile(pattern, re.MULTILINE | (re.IGNORECASE if flags == "i" else 0))
     except (re.error, OverflowError, RecursionError) as error:
-        raise RefusedError(f"/{pattern}/ is no regular expression: {error}", "correct it, or escape it") from None
+        what = f"/{pattern}/ is no regular expression: {error}"
+        raise RefusedError(what, "correct it, or escape it") from None
 
 
 def _check_repeats(pattern: str) -> None:
@@ -60,7 +61,7 @@ def _check_repeats(pattern: str) -> None:
     for piece in _PIECE.finditer(pattern):
         kind = piece.lastgroup
         if kind == "refer":
-            raise RefusedError(f"/{pattern}/ refers back to a group", "write the pattern without back references")
+            raise RefusedError(f"/{pattern}/ refers back to a group", "write it without back references")
         if kind == "repeat":
             repeats += 1
             _check_group(pattern, closed)

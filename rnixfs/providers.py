@@ -181,7 +181,7 @@ def parse_providers(text: str, file: str) -> ProvidersFile:
 def _check_version(fields: Fields) -> None:
     version = fields.whole("version", 0, 1_000_000)
     if version is not None and version > VERSION:
-        right = f"this release knows version {VERSION}: update rnixfs, or write the file for version {VERSION}"
+        right = f"this release knows version {VERSION}: update rnixfs, or write the file for it"
         raise fields.error("version", f"is {version}", right)
     if version == 0:
         raise fields.error("version", "is 0", f"write {VERSION}")
@@ -189,11 +189,10 @@ def _check_version(fields: Fields) -> None:
 
 def _provider(entry: Fields) -> ProviderConfig:
     entry.only(PROVIDER_FIELDS, _HINTS)
-    entry.need("name", "a name of letters, digits, - and _")
+    right = "a name of letters, digits, - and _"
+    entry.need("name", right)
     _refuse_secrets(entry)
-    name = entry.text(
-        "name", limit=limits.MANIFEST_NAME_MAX, pattern=PROVIDER_NAME, right="a name of letters, digits, - and _"
-    )
+    name = entry.text("name", limit=limits.MANIFEST_NAME_MAX, pattern=PROVIDER_NAME, right=right)
     driver = _driver(entry, name)
     preset = _preset(name, driver)
     one = ProviderConfig(
@@ -327,8 +326,11 @@ def default_problem(file: ProvidersFile) -> str:
     return f"{file.default_at}: default_provider {name!r} is not the name of a provider; {there}"
 
 
-def restrict_project(file: ProvidersFile, where: str = ".rnix/providers.yaml") -> tuple[ProvidersFile, tuple[str, ...]]:
-    """A project's file without what only its user may decide (see the module), and a warning for each entry dropped.
+def restrict_project(
+    file: ProvidersFile, where: str = ".rnix/providers.yaml"
+) -> tuple[ProvidersFile, tuple[str, ...]]:
+    """A project's file without what only its user may decide (see the module), and a warning for each
+    entry that was dropped.
 
     Args:
         file: the parsed file.
@@ -339,8 +341,8 @@ def restrict_project(file: ProvidersFile, where: str = ".rnix/providers.yaml") -
     for one in file.providers:
         if reason := _needs_trust(one):
             warnings.append(
-                f"{where}: provider {one.name!r} is not used because it {reason}; to allow it, put the entry into "
-                "the global providers.yaml or list the project's folder in RNIX_TRUSTED"
+                f"{where}: provider {one.name!r} is not used because it {reason}; to allow it, put the "
+                "entry into the global providers.yaml, or list the project's folder in RNIX_TRUSTED"
             )
         else:
             kept.append(one)
@@ -357,4 +359,6 @@ def _needs_trust(one: ProviderConfig) -> str:
         return ""
     if one.base_url != preset.base_url:
         return f"asks a model on another machine ({urlsplit(one.base_url).hostname})"
-    return "" if one.api_key_env in ("", preset.api_key_env) else f"sends ${one.api_key_env} to another machine"
+    if one.api_key_env not in ("", preset.api_key_env):
+        return f"sends ${one.api_key_env} to another machine"
+    return ""

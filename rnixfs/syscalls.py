@@ -222,6 +222,10 @@ class Syscalls:
             outcome.append(f"{len(found)} entries")
         return found
 
+    def may_use(self, path: str) -> bool:
+        """Whether a path is among what the process may use (CapCheck)."""
+        return self._process.view.sees(path)
+
     async def read_file(self, path: str) -> bytes:
         """Open, read to the end and close."""
         fd = await self.open(path, os.O_RDONLY)

@@ -5,10 +5,11 @@
     {{ entry.key }}: {{ entry.value }}
     {% endfor %}
 
-An expression is a name, text, number, /pattern/, list, `true`, `false` or `null`, with `.field`, `[index]` and
-`| filter(arguments)` behind it, compared by `== != < <= > >= in` and joined by `and`, `or`, `not`. A line that
-holds nothing but a `{% tag %}` leaves no line behind; `{# a comment #}` leaves nothing. There is no way to call
-Python from it, and both the work and the text made are bounded.
+An expression is a name, text, number, /pattern/, list, `true`, `false` or `null`, with `.field`, `[index]`
+and `| filter(arguments)` behind it, compared by `== != < <= > >= in` and joined by `and`, `or`, `not`.
+`{% set name = expression %}` gives a name to a value. A line that holds nothing but a `{% tag %}` leaves no
+line behind; `{# a comment #}` leaves nothing. There is no way to call Python from it, and both the work and
+the text made are bounded.
 """
 
 import re
@@ -104,7 +105,7 @@ class _Blocks:
         elif name == "for":
             parts.append(self.loop(start, words))
         else:
-            right = f"close with {ends[-1]} first" if ends else "the tags that can stand here are if, for and set"
+            right = f"close with {ends[-1]} first" if ends else "the tags for this place are if, for and set"
             raise TemplateError(line, f"the tag {name!r} stands in the wrong place", right)
         return name
 

@@ -59,6 +59,7 @@ class Stat:
         mtime_ns: last change of the content, nanoseconds since 1970.
         links: number of names.
         ttl: seconds for which the host kernel may keep these attributes.
+        name_ttl: seconds for which it may remember that the name leads here.
         blocks: 512-byte blocks in use, for `du`.
     """
 
@@ -68,6 +69,7 @@ class Stat:
     mtime_ns: int = 0
     links: int = 1
     ttl: float = 0.0
+    name_ttl: float = 1.0
     blocks: int = 0
 
 

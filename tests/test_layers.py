@@ -21,27 +21,64 @@ LAYERS = {
     "shipped": 0,
     "types": 0,
     # 1: pure: no trio, no input or output
+    "action": 1,
+    "clip": 1,
     "device": 1,
+    "expressions": 1,
+    "filters": 1,
     "framing": 1,
     "llm": 1,
+    "manifest": 1,
+    "patterns": 1,
     "proc.context": 1,
     "proc.request": 1,
     "proc.signals": 1,
     "proc.state": 1,
+    "providers": 1,
+    "scenario": 1,
+    "templates": 1,
     "traceline": 1,
+    "wire.claude": 1,
+    "wire.count": 1,
+    "wire.failure": 1,
+    "wire.openai": 1,
+    "wire.sse": 1,
+    "yamlread": 1,
     # 2: names, opens, and single parts that wait
+    "children": 2,
+    "configfile": 2,
+    "edge.drain": 2,
+    "edge.interrupt": 2,
+    "edge.mountpoint": 2,
+    "edge.watch": 2,
     "exchange": 2,
+    "hostdir": 2,
+    "hostpath": 2,
+    "hostprogram": 2,
+    "hosttable": 2,
+    "libdir": 2,
+    "loader": 2,
     "model": 2,
     "node": 2,
     "state.store": 2,
     "vfs": 2,
     # 3: the kernel
+    "kernel": 3,
+    "proc.files": 3,
+    "proc.process": 3,
+    "proc.traced": 3,
+    "proc.view": 3,
+    "syscalls": 3,
     # 4: devices, user programs, and what puts them together
+    "drivers.claude": 4,
+    "drivers.openai": 4,
+    "drivers.script": 4,
+    "drivers.shell": 4,
     # 5: the edges: the host's kernel, the wiring
 }
 
 LAYERS_OF_PEERS = {0, 1, 2, 3}  # modules of these layers may import each other
-ASSEMBLERS = {"launch", "bootstrap"}  # of layer 4: they put drivers and programs together, so they import them
+ASSEMBLERS = {"launch", "bootstrap"}  # of layer 4: they put drivers and programs together
 EDGE_PEERS = {("boot", "fuse")}  # (who, whom) in layer 5
 
 ONLY_AT_THE_EDGE = {"pyfuse3"}
@@ -72,6 +109,11 @@ def imports(file: pathlib.Path) -> Iterator[tuple[str, int]]:
             assert node.level == 0, f"{file}:{node.lineno}: import by the full name, not a relative one"
             for alias in node.names:
                 yield f"{node.module}.{alias.name}", node.lineno
+
+
+def top(imported: str) -> str:
+    """The package that an import names."""
+    return imported.partition(".")[0]
 
 
 def own(imported: str) -> str:
@@ -105,21 +147,22 @@ def test_every_module_has_a_row_and_every_row_a_module():
     assert without_module == [], "remove these rows from LAYERS:\n" + "\n".join(without_module)
 
 
-def test_package_files_import_nothing():
-    """What makes a folder a package stays free of imports, so that importing one module loads no other."""
+def test_package_files_import_only_the_standard_library():
+    """What makes a folder a package loads no other module, so that importing one part never loads all."""
     for file in PACKAGE.rglob("__init__.py"):
-        assert list(imports(file)) == [], f"{file} imports something"
+        foreign = [imported for imported, _ in imports(file) if top(imported) not in sys.stdlib_module_names]
+        assert foreign == [], f"{file} imports {foreign}"
 
 
 @pytest.mark.parametrize("who", MODULES)
 def test_a_module_imports_only_what_lies_below_it(who):
-    """Imports go down; sideways only where the table says so; drivers and programs have rules of their own."""
+    """Imports go down, sideways only where the table says so; drivers and programs have their own rules."""
     for imported, line in imports(MODULES[who]):
         whom = own(imported)
-        if whom and whom != who:
-            assert may_import(who, whom), (
-                f"{MODULES[who]}:{line}: {who} (layer {LAYERS[who]}) imports {whom} (layer {LAYERS[whom]})"
-            )
+        # Another test names the modules without a row.
+        if whom != who and who in LAYERS and whom in LAYERS:
+            levels = f"{who} (layer {LAYERS[who]}) imports {whom} (layer {LAYERS[whom]})"
+            assert may_import(who, whom), f"{MODULES[who]}:{line}: {levels}"
 
 
 @pytest.mark.parametrize("who", MODULES)
@@ -128,27 +171,27 @@ def test_only_the_edge_knows_of_fuse(who):
     if who == "fuse" or who.startswith("edge."):
         return
     for imported, line in imports(MODULES[who]):
-        assert imported.partition(".")[0] not in ONLY_AT_THE_EDGE, f"{MODULES[who]}:{line}: imports {imported}"
+        assert top(imported) not in ONLY_AT_THE_EDGE, f"{MODULES[who]}:{line}: imports {imported}"
 
 
 @pytest.mark.parametrize("who", [name for name, layer in LAYERS.items() if layer <= 1 and name in MODULES])
 def test_the_two_lowest_layers_neither_wait_nor_reach_out(who):
     """Layers 0 and 1 import nothing that waits, talks to other programs or starts them."""
     for imported, line in imports(MODULES[who]):
-        assert imported.partition(".")[0] not in NOT_IN_PURE, f"{MODULES[who]}:{line}: imports {imported}"
+        assert top(imported) not in NOT_IN_PURE, f"{MODULES[who]}:{line}: imports {imported}"
 
 
 @pytest.mark.parametrize("file", sorted(CLI.rglob("*.py")), ids=lambda file: file.stem)
 def test_the_command_imports_only_the_standard_library_and_click(file):
     """`rnix` starts fast, and is a client of the files of the mount like any other program."""
     for imported, line in imports(file):
-        package = imported.partition(".")[0]
-        assert package in sys.stdlib_module_names | CLI_MAY, f"{file}:{line}: imports {imported}"
+        assert top(imported) in sys.stdlib_module_names | CLI_MAY, f"{file}:{line}: imports {imported}"
 
 
 def test_the_rule_can_say_no(monkeypatch):
     """The checks above refuse what they are there to refuse."""
-    extra = {"kernel": 3, "syscalls": 3, "drivers.a": 4, "drivers.b": 4, "programs.p": 4, "boot": 5, "fuse": 5}
+    extra = {"kernel": 3, "syscalls": 3, "boot": 5, "fuse": 5}
+    extra |= {"drivers.a": 4, "drivers.b": 4, "programs.p": 4}
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", LAYERS | extra)
     refused = [
         ("types", "node"),

@@ -1,7 +1,7 @@
 """Access to a mount with a time limit.
 
-A daemon that hangs would take the caller with it: a read of its mount ignores every signal but the answer. So a
-look that must not hang happens in a forked child, and the parent waits for the child with a limit.
+A daemon that hangs would take the caller with it: a read of its mount ignores every signal but the answer. So
+a look that must not hang happens in a forked child, and the parent waits for the child with a limit.
 """
 
 import errno

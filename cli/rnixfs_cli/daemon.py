@@ -7,10 +7,10 @@ import shutil
 import signal
 import sys
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rnixfs_cli import bounded, mountpoint, runtime
-from rnixfs_cli.failure import Failure
+from rnixfs_cli.errors import CommandError
 from rnixfs_cli.mountpoint import State
 
 START_SECONDS = 30.0  # from the start of the daemon to its word that it is ready
@@ -61,7 +61,7 @@ def ensure(mount: str) -> int:
         A descriptor that keeps the daemon from leaving as idle for as long as it is open.
 
     Raises:
-        Failure: no daemon can be had there.
+        CommandError: no daemon can be had there.
     """
     for _ in range(3):
         if mountpoint.probe(mount) is not State.LIVE:
@@ -69,8 +69,12 @@ def ensure(mount: str) -> int:
         held = mountpoint.hold(mount)
         if held is not None:
             return held
-    raise Failure("SERVICE_UNAVAILABLE", f"the daemon leaves as soon as it has come; see {runtime.log_path()}",
-                  syscall="Mount", device=mount)
+    raise CommandError(
+        "SERVICE_UNAVAILABLE",
+        f"the daemon leaves as soon as it has come; see {runtime.log_path()}",
+        syscall="Mount",
+        device=mount,
+    )
 
 
 def start(plan: Plan) -> int | None:
@@ -83,7 +87,7 @@ def start(plan: Plan) -> int | None:
         Its process id, or None if another command was faster.
 
     Raises:
-        Failure: it cannot be started or mount, with what it said.
+        CommandError: it cannot be started or mount, with what it said.
     """
     with runtime.starting(plan.mount):
         state = mountpoint.probe(plan.mount)
@@ -91,7 +95,7 @@ def start(plan: Plan) -> int | None:
             return None
         if state is State.HUNG:
             reason = f"a daemon is mounted there but does not answer; end it with: rnix umount {plan.mount}"
-            raise Failure("TIMEOUT", reason, syscall="Mount", device=plan.mount)
+            raise CommandError("TIMEOUT", reason, syscall="Mount", device=plan.mount)
         _prepare(plan.mount, state)
         return _launch(plan)
 
@@ -100,14 +104,19 @@ def _prepare(mount: str, state: State) -> None:
     with contextlib.suppress(OSError):
         here = os.getcwd()
         if here == mount or here.startswith(mount + "/"):
-            raise Failure("INVALID", "you stand inside the mountpoint; cd out of it first", syscall="Mount", device=mount)
+            raise CommandError(
+                "INVALID",
+                "you stand inside the mountpoint; cd out of it first",
+                syscall="Mount",
+                device=mount,
+            )
     if state is State.ABSENT:
         mountpoint.check_free(mount)
         try:
             os.makedirs(mount, mode=0o700, exist_ok=True)
         except OSError as error:
             reason = f"cannot make the mountpoint: {error.strerror}"
-            raise Failure("PERMISSION", reason, syscall="Mount", device=mount) from None
+            raise CommandError("PERMISSION", reason, syscall="Mount", device=mount) from None
 
 
 def _launch(plan: Plan) -> int:
@@ -129,24 +138,22 @@ def _launch(plan: Plan) -> int:
 
 def _spawn(plan: Plan, writer: int) -> int:
     os.set_inheritable(writer, True)
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
-    if not plan.foreground:
-        log = runtime.open_log()
-        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
-        actions += [(os.POSIX_SPAWN_DUP2, log, 1), (os.POSIX_SPAWN_DUP2, log, 2)]
-    # posix_spawn and not subprocess: importing that costs more than everything else here.
-    defaults = [signal.SIGPIPE, signal.SIGINT, signal.SIGXFSZ]
-    pid = os.posix_spawn(
-        sys.executable,
-        plan.argv(writer),
-        os.environ,
-        file_actions=actions,
-        setsid=not plan.foreground,
-        setsigdef=defaults,
-    )
-    if not plan.foreground:
+    if plan.foreground:
+        return _run(plan.argv(writer), [], own_session=False)
+    log = runtime.open_log()
+    try:
+        files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        return _run(
+            plan.argv(writer), [*files, *((os.POSIX_SPAWN_DUP2, log, to) for to in (1, 2))], own_session=True
+        )
+    finally:
         os.close(log)
-    return pid
+
+
+def _run(argv: list[str], files: list[tuple[Any, ...]], *, own_session: bool) -> int:
+    # posix_spawn and not subprocess: importing that costs more than everything else here.
+    usual = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT]
+    return os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=own_session, setsigdef=usual)
 
 
 def _word(reader: int, deadline: float) -> str:
@@ -165,13 +172,13 @@ def _word(reader: int, deadline: float) -> str:
     return data.decode("utf-8", "replace").strip()
 
 
-def _not_started(plan: Plan, word: str) -> Failure:
+def _not_started(plan: Plan, word: str) -> CommandError:
     said = word.removeprefix("error:").strip()
     if said:
-        return Failure("SERVICE_UNAVAILABLE", said, syscall="Mount", device=plan.mount)
+        return CommandError("SERVICE_UNAVAILABLE", said, syscall="Mount", device=plan.mount)
     tail = "" if plan.foreground else runtime.log_tail()
     reason = "the daemon ended before it had mounted" + (f"; it said: {tail}" if tail else "")
-    return Failure("SERVICE_UNAVAILABLE", reason, syscall="Mount", device=plan.mount)
+    return CommandError("SERVICE_UNAVAILABLE", reason, syscall="Mount", device=plan.mount)
 
 
 def stop(mount: str) -> bool:
@@ -183,7 +190,7 @@ def stop(mount: str) -> bool:
     Returns:
         Whether it is gone.
     """
-    # The daemon may end before it has answered the write, and then the write fails; the table of mounts decides.
+    # A daemon that ends before it has answered makes the write fail; the table of mounts decides.
     with contextlib.suppress(OSError):
         bounded.write_file(os.path.join(mount, "sys/ctl"), b"shutdown\n", WRITE_SECONDS)
     return mountpoint.wait_unmounted(mount, STOP_SECONDS)
@@ -197,14 +204,14 @@ def unmount(mount: str, force: bool = False) -> None:
         force: detach it also while programs use it.
 
     Raises:
-        Failure: nothing, or something of others, is mounted there; or it is in use.
+        CommandError: nothing, or something of others, is mounted there; or it is in use.
     """
     found = mountpoint.mounted(mount)
     if not found:
-        raise Failure("INVALID", "not mounted", syscall="Umount", device=mount)
+        raise CommandError("INVALID", "not mounted", syscall="Umount", device=mount)
     if not found[-1].ours:
         reason = f"what is mounted there is {found[-1].kind}, not a tree of rnix; use umount(8)"
-        raise Failure("INVALID", reason, syscall="Umount", device=mount)
+        raise CommandError("INVALID", reason, syscall="Umount", device=mount)
     state = mountpoint.probe(mount)
     if state is State.LIVE and stop(mount):
         return
@@ -228,8 +235,8 @@ def _detach(mount: str, lazily: bool) -> None:
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=DETACH_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failure("DRIVER", f"{words[0]}: {error}", syscall="Umount", device=mount) from None
+        raise CommandError("DRIVER", f"{words[0]}: {error}", syscall="Umount", device=mount) from None
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip() or f"{words[0]} exited with {done.returncode}"
         hint = "" if lazily else "; close what uses it, or detach it with: rnix umount --force"
-        raise Failure("SERVICE_UNAVAILABLE", said + hint, syscall="Umount", device=mount)
+        raise CommandError("SERVICE_UNAVAILABLE", said + hint, syscall="Umount", device=mount)

@@ -9,7 +9,7 @@ import time
 from typing import NamedTuple
 
 from rnixfs_cli import bounded
-from rnixfs_cli.failure import GONE, Failure, from_oserror
+from rnixfs_cli.errors import GONE, CommandError, from_oserror
 
 MOUNTINFO = "/proc/self/mountinfo"
 PROBE_SECONDS = 10.0  # a loaded machine answers in milliseconds; beyond this the daemon hangs
@@ -60,7 +60,7 @@ def _resolve(path: str, links: int) -> str:
     except OSError:
         return os.path.join(os.path.realpath(parent), name)
     if not links:
-        raise Failure("TOO_MANY_LINKS", "too many symbolic links", syscall="Mount", device=path)
+        raise CommandError("TOO_MANY_LINKS", "too many symbolic links", syscall="Mount", device=path)
     return _resolve(os.path.abspath(os.path.join(parent, target)), links - 1)
 
 
@@ -99,7 +99,7 @@ def probe(path: str, seconds: float = PROBE_SECONDS) -> State:
         seconds: how long a living daemon may take to answer.
 
     Raises:
-        Failure: the path can be neither used nor mounted on.
+        CommandError: the path can be neither used nor mounted on.
     """
     mark = os.path.join(path, MARK)
     try:
@@ -117,7 +117,7 @@ def probe(path: str, seconds: float = PROBE_SECONDS) -> State:
 
 
 def hold(path: str) -> int | None:
-    """Keep a file of the tree open, so that an idle daemon stays while this command runs; None if it has left."""
+    """Keep a file of the tree open, so that an idle daemon stays; None where it has left already."""
     with contextlib.suppress(OSError):
         return os.open(os.path.join(path, MARK), os.O_RDONLY | os.O_CLOEXEC)
     return None
@@ -127,7 +127,7 @@ def check_free(path: str) -> None:
     """Refuse to mount where files would be hidden.
 
     Raises:
-        Failure: the path is no folder, or something is in it.
+        CommandError: the path is no folder, or something is in it.
     """
     try:
         names = os.listdir(path)
@@ -138,10 +138,8 @@ def check_free(path: str) -> None:
             return
         raise from_oserror(error, "Mount", path) from None
     if names:
-        reason = (
-            "the folder is not empty and mounting would hide its files; name another one with --mount DIR or RNIX_MOUNT"
-        )
-        raise Failure("NOT_EMPTY", reason, syscall="Mount", device=path)
+        reason = "the folder is not empty and its files would be hidden; name another: --mount or RNIX_MOUNT"
+        raise CommandError("NOT_EMPTY", reason, syscall="Mount", device=path)
 
 
 def wait_unmounted(path: str, seconds: float) -> bool:

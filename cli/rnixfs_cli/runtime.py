@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Iterator
 
-from rnixfs_cli.failure import Failure
+from rnixfs_cli.errors import CommandError
 
 LOG_MAX = 1 << 20  # bytes after which the next start sets the log aside
 
@@ -18,7 +18,7 @@ def folder() -> str:
     It is $XDG_RUNTIME_DIR/rnix, or /tmp/rnix-UID where that variable names no folder of ours.
 
     Raises:
-        Failure: the place is taken by somebody else.
+        CommandError: the place is taken by somebody else.
     """
     base = os.environ.get("XDG_RUNTIME_DIR", "")
     usable = base.startswith("/") and os.path.isdir(base) and os.access(base, os.W_OK | os.X_OK)
@@ -29,7 +29,7 @@ def folder() -> str:
         _check_private(path)
     except OSError as error:
         reason = f"cannot make the run-time folder: {error.strerror}"
-        raise Failure("PERMISSION", reason, syscall="Mount", device=path) from None
+        raise CommandError("PERMISSION", reason, syscall="Mount", device=path) from None
     return path
 
 
@@ -38,7 +38,7 @@ def _check_private(path: str) -> None:
     found = os.lstat(path)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         reason = "the run-time folder must be a folder of yours; remove it, or set XDG_RUNTIME_DIR"
-        raise Failure("PERMISSION", reason, syscall="Mount", device=path)
+        raise CommandError("PERMISSION", reason, syscall="Mount", device=path)
     if found.st_mode & 0o077:
         os.chmod(path, 0o700)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from rnixfs_cli.failure import Failure, from_oserror
+from rnixfs_cli.errors import CommandError, from_oserror
 
 CHUNK = 1 << 16  # bytes asked for at once
 
@@ -35,14 +35,14 @@ class Tree:
             pid: the process concerned, for the message.
 
         Raises:
-            Failure: with the code of the errno.
+            CommandError: with the code of the errno.
         """
         try:
             return os.open(self.path(name), flags | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as error:
             raise self.failure(error, name, call, pid) from None
 
-    def failure(self, error: OSError, name: str, call: str, pid: int = 0) -> Failure:
+    def failure(self, error: OSError, name: str, call: str, pid: int = 0) -> CommandError:
         """What went wrong with a file, in the kernel's words."""
         return from_oserror(error, call, f"/{name}", pid=pid, missing="no such process" if pid else "")
 
@@ -50,7 +50,7 @@ class Tree:
         """The whole of a file.
 
         Raises:
-            Failure: it cannot be opened or read.
+            CommandError: it cannot be opened or read.
         """
         descriptor = self.open(name, call=call, pid=pid)
         try:
@@ -64,7 +64,7 @@ class Tree:
         """Write one line to a control file.
 
         Raises:
-            Failure: it cannot be opened, or refuses.
+            CommandError: it cannot be opened, or refuses.
         """
         descriptor = self.open(name, os.O_WRONLY, call=call, pid=pid)
         try:
@@ -83,7 +83,7 @@ class Tree:
             call: what the command is doing, for the message.
 
         Raises:
-            Failure: the request is refused or fails, with the device's own reason where it gives one.
+            CommandError: the request is refused or fails, with the device's own reason where it gives one.
         """
         descriptor = self.open(name, os.O_RDWR, call=call)
         try:
@@ -104,7 +104,7 @@ class Tree:
             pid: the process, for the message.
 
         Raises:
-            Failure: there is no such process.
+            CommandError: there is no such process.
         """
         status: dict[str, Any] = json.loads(self.read(f"{folder}/status", call=call, pid=pid))
         return status
@@ -121,15 +121,15 @@ class Tree:
             call: what the command is doing, for the message.
 
         Raises:
-            Failure: there is none.
+            CommandError: there is none.
         """
         for folder in self._candidates(wanted):
-            with contextlib.suppress(Failure):
+            with contextlib.suppress(CommandError):
                 status = self.status(folder)
                 if wanted in (str(status["pid"]), status.get("uuid")):
                     return folder, int(status["pid"])
         pid = int(wanted) if wanted.isdecimal() else 0
-        raise Failure("NOT_FOUND", "no such process", syscall=call, device=f"/proc/{wanted}", pid=pid)
+        raise CommandError("NOT_FOUND", "no such process", syscall=call, device=f"/proc/{wanted}", pid=pid)
 
     def _candidates(self, wanted: str) -> Iterator[str]:
         if wanted.isdecimal():
@@ -167,8 +167,11 @@ def raise_refusal(answer: bytes, device: str, call: str) -> None:
     if not answer.startswith(b'{"error"'):
         return
     error = json.loads(answer)["error"]
-    raise Failure(
-        error.get("code", "DRIVER"), error.get("message", ""), syscall=call, device=error.get("device") or device
+    raise CommandError(
+        error.get("code", "DRIVER"),
+        error.get("message", ""),
+        syscall=call,
+        device=error.get("device") or device,
     )
 
 

@@ -1,11 +1,10 @@
 """Models behind OpenAI-compatible HTTP: OpenAI, Groq, DeepSeek, OpenRouter, Ollama, llama.cpp and others."""
 
-import contextlib
+import math
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 import trio
 
@@ -13,6 +12,7 @@ from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import ModelAnswer, ModelRequest
 from rnixfs.model import Model
+from rnixfs.providers import OPENAI_COMPAT, is_loopback
 from rnixfs.wire import openai as wire
 from rnixfs.wire.failure import WireError, body_text, code_of_status, one_line, too_large
 from rnixfs.wire.sse import EventReader
@@ -20,13 +20,16 @@ from rnixfs.wire.sse import EventReader
 if TYPE_CHECKING:
     import httpx2
 
+    _Read = Callable[[httpx2.Response], Awaitable[ModelAnswer]]
+
 
 class OpenAICompatible(Model):
     """One provider that speaks chat completions.
 
     Args:
         provider: its name under `dev/llm/`.
-        base_url: address up to and without `/chat/completions`, such as `http://127.0.0.1:11434/v1`.
+        base_url: address up to and without `/chat/completions`, such as `http://127.0.0.1:11434/v1`;
+            it holds no password, since it is shown.
         default_model: the model for requests that name none.
         api_key: returns the key at the time of a call, or None; never shown in any text.
         timeout_s: seconds for a call whose request names no time.
@@ -41,7 +44,7 @@ class OpenAICompatible(Model):
         base_url: str,
         default_model: str,
         api_key: Callable[[], str | None],
-        timeout_s: float = limits.MODEL_SECONDS,
+        timeout_s: float = limits.PROVIDER_TIMEOUT_MS / 1000,
         *,
         api_key_env: str = "",
     ) -> None:
@@ -54,59 +57,69 @@ class OpenAICompatible(Model):
         self._client: httpx2.AsyncClient | None = None
 
     def unavailable(self) -> str:
-        url = _split(self._base_url)
-        if url is None or url.scheme not in ("http", "https") or not url.hostname:
-            return f'base_url of provider "{self.provider}" is no http:// or https:// address'
         if self._api_key_env and not self._key():
             return f"the environment variable {self._api_key_env} is not set; it must hold the API key"
         return ""
 
     def details(self) -> dict[str, object]:
         return {
-            "driver": "openai-compatible",
-            "base_url": _without_login(self._base_url),
+            "driver": OPENAI_COMPAT,
+            "base_url": self._base_url,
             "default_model": self._default_model,
             "api_key_env": self._api_key_env,
             "timeout_ms": round(self._timeout_s * 1000),
         }
 
     async def complete(self, request: ModelRequest) -> ModelAnswer:
-        async with self._posted(request, stream=False) as response:
-            body = await _body(response)
-        return wire.read_answer(body, request)
+        async def read(response: "httpx2.Response") -> ModelAnswer:
+            return wire.read_answer(await _body(response), request)
+
+        return await self._exchange(request, False, read)
 
     async def stream(self, request: ModelRequest, emit: Callable[[str], None]) -> ModelAnswer:
-        async with self._posted(request, stream=True) as response:
+        async def read(response: "httpx2.Response") -> ModelAnswer:
             if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-                answer = await _events(response, request, emit)
-            else:  # a server that cannot stream answers as a whole
-                answer = wire.read_answer(await _body(response), request)
-                emit(answer.content)
-        return answer
+                return await _events(response, request, emit)
+            answer = wire.read_answer(await _body(response), request)
+            emit(answer.content)
+            return answer
+
+        return await self._exchange(request, True, read)
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.aclose()
 
-    @contextlib.asynccontextmanager
-    async def _posted(self, request: ModelRequest, stream: bool) -> AsyncGenerator["httpx2.Response"]:
-        """Send a request and yield the reply once its status is 200; every failure is a SyscallError."""
-        content = wire.encode_request(request, self._model(request), stream)
+    async def _exchange(self, request: ModelRequest, stream: bool, read: "_Read") -> ModelAnswer:
+        """Send a request and read its reply; every failure of it is a SyscallError."""
+        model = self._model(request)
+        content = wire.encode_request(request, model, stream)
         headers = self._headers(stream)
         client = await self._connected()
-        with self._failures(request):
-            url = f"{self._base_url}/chat/completions"
-            async with client.stream("POST", url, content=content, headers=headers) as response:
-                if response.status_code != 200:
-                    raise await _refusal(response)
-                yield response
+        import httpx2  # brought in by the line above
+
+        seconds = request.timeout_ms / 1000 or self._timeout_s
+        url = f"{self._base_url}/chat/completions"
+        try:
+            with trio.fail_after(seconds):
+                async with client.stream("POST", url, content=content, headers=headers) as response:
+                    if response.status_code != 200:
+                        raise await _refusal(response)
+                    answer = await read(response)
+        except trio.TooSlowError:
+            raise self._failed(Code.TIMEOUT, f"no complete answer within {seconds:g} s") from None
+        except WireError as error:
+            raise self._failed(error.code, error.text) from None
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            raise self._failed(*_network_failure(error, self._base_url)) from None
+        answer.model = answer.model or model
+        return answer
 
     def _model(self, request: ModelRequest) -> str:
         model = request.model or self._default_model
         if reason := self.unavailable():
-            code = Code.PERMISSION if self._api_key_env and not self._key() else Code.INVALID
-            raise SyscallError(code, f"{self.provider}: {reason}")
+            raise SyscallError(Code.PERMISSION, f"{self.provider}: {reason}")
         if not model:
             raise invalid(f'provider "{self.provider}" has no default_model; name one in "model"')
         return model
@@ -138,43 +151,28 @@ class OpenAICompatible(Model):
                 self._client = client
         return self._client
 
-    @contextlib.contextmanager
-    def _failures(self, request: ModelRequest) -> Iterator[None]:
-        import httpx2  # `_connected` brought it in
-
-        seconds = request.timeout_ms / 1000 or self._timeout_s
-        try:
-            with trio.move_on_after(seconds) as scope:
-                yield
-        except WireError as error:
-            raise self._failed(error.code, error.text) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-            raise self._failed(*_network_failure(error, self._base_url)) from None
-        if scope.cancelled_caught:
-            raise self._failed(Code.TIMEOUT, f"no complete answer within {seconds:g} s")
-
     def _failed(self, code: Code, text: str) -> SyscallError:
-        login = _split(self._base_url)
-        password = (login.password if login else None) or ""
-        return SyscallError(code, f"{self.provider}: {one_line(text, self._key(), password)}")
+        return SyscallError(code, f"{self.provider}: {one_line(text, self._key())}")
 
 
 def _new_client(base_url: str) -> "httpx2.AsyncClient":
     import httpx2
 
-    return httpx2.AsyncClient(
-        # One deadline covers the whole call; only a server that never takes the connection is found sooner.
-        timeout=httpx2.Timeout(None, connect=limits.MODEL_CONNECT_SECONDS),
-        # A proxy of the environment is no way to a server on this machine.
-        trust_env=not _is_loopback(base_url),
-    )
+    # One deadline covers the whole call; only a server that never takes the connection is found sooner.
+    timeout = httpx2.Timeout(None, connect=limits.MODEL_CONNECT_SECONDS)
+    if not is_loopback(base_url):
+        return httpx2.AsyncClient(timeout=timeout)
+    # A proxy of the environment is no way to a server on this machine. Reading all certificates, 0.1 s, is
+    # left out where none is looked at; without them, no TLS connection could come about.
+    plain = base_url.startswith("http:")
+    verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if plain else True
+    return httpx2.AsyncClient(timeout=timeout, trust_env=False, verify=verify)
 
 
-def _network_failure(error: Exception, base_url: str) -> tuple[Code, str]:
+def _network_failure(error: Exception, where: str) -> tuple[Code, str]:
     """What a failure of the HTTP library means."""
     import httpx2
 
-    where = _without_login(base_url)
     if isinstance(error, httpx2.ConnectTimeout):
         seconds = f"{limits.MODEL_CONNECT_SECONDS:g} s"
         return Code.SERVICE_UNAVAILABLE, f"{where} does not take connections (waited {seconds})"
@@ -200,32 +198,57 @@ def _root_cause(error: BaseException) -> BaseException:
     return error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
 
 
-async def _chunks(response: "httpx2.Response") -> AsyncGenerator[bytes]:
-    size = 0
-    async with contextlib.aclosing(response.aiter_bytes()) as chunks:
-        async for chunk in chunks:
-            size += len(chunk)
-            if size > limits.MODEL_REPLY_MAX:
-                raise too_large()
-            yield chunk
+async def _receive(response: "httpx2.Response", take: Callable[[bytes], bool]) -> None:
+    """Hand the bytes of a reply to `take` until it has enough, which its result says, or raises.
+
+    Reading is never left early by leaving the loop: httpx2 would leave a generator to the garbage collector,
+    and its connection open until then. A cancelled wait ends both at once.
+    """
+    failures: list[Exception] = []
+    with trio.CancelScope() as scope:
+        async for chunk in response.aiter_bytes():
+            if failures or scope.deadline != math.inf:
+                continue
+            try:
+                if take(chunk):
+                    # What is left is the end of the body, as a rule; with it the connection can serve again.
+                    scope.deadline = trio.current_time() + limits.MODEL_DRAIN_SECONDS
+            except Exception as error:
+                failures.append(error)
+                scope.cancel()
+    if failures:
+        raise failures[0]
 
 
 async def _body(response: "httpx2.Response") -> bytes:
-    async with contextlib.aclosing(_chunks(response)) as chunks:
-        return b"".join([chunk async for chunk in chunks])
+    body = bytearray()
+
+    def take(chunk: bytes) -> bool:
+        body.extend(chunk)
+        if len(body) > limits.MODEL_REPLY_MAX:
+            raise too_large()
+        return False
+
+    await _receive(response, take)
+    return bytes(body)
 
 
 async def _events(
     response: "httpx2.Response", request: ModelRequest, emit: Callable[[str], None]
 ) -> ModelAnswer:
-    events, reader = EventReader(), wire.StreamReader()
-    async with contextlib.aclosing(_chunks(response)) as chunks:
-        async for chunk in chunks:
-            for data in events.feed(chunk):
-                if text := reader.feed(data):
-                    emit(text)
-                if reader.done:  # some servers keep the connection open
-                    return reader.answer(request)
+    events, reader, size = EventReader(), wire.StreamReader(), 0
+
+    def take(chunk: bytes) -> bool:
+        nonlocal size
+        size += len(chunk)
+        if size > limits.MODEL_REPLY_MAX:
+            raise too_large()
+        for data in events.feed(chunk):
+            if text := reader.feed(data):
+                emit(text)
+        return reader.done
+
+    await _receive(response, take)
     return reader.answer(request)
 
 
@@ -238,25 +261,3 @@ async def _refusal(response: "httpx2.Response") -> WireError:
     if response.has_redirect_location:
         text += f"; it points to {response.headers['location']}, so base_url may need correcting"
     return WireError(code_of_status(status), text)
-
-
-def _split(url: str) -> SplitResult | None:
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # looked at here, since it raises only then
-    except ValueError:
-        return None
-    return parts
-
-
-def _without_login(url: str) -> str:
-    parts = _split(url)
-    if parts is None or "@" not in parts.netloc:
-        return url
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _is_loopback(url: str) -> bool:
-    parts = _split(url)
-    host = (parts.hostname if parts else "") or ""
-    return host == "localhost" or host == "::1" or host.startswith("127.")

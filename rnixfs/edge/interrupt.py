@@ -19,6 +19,7 @@ import gc
 import logging
 import os
 import struct
+import types
 from collections import deque
 from typing import Protocol
 
@@ -208,17 +209,23 @@ def _library() -> ctypes.PyDLL | None:
 
 def _container(task: trio.lowlevel.Task) -> object | None:
     """The object in which pyfuse3 keeps the request that a suspended task serves."""
-    wanted: object = vars(pyfuse3).get("_Container")
     step: object = task.coro
     while step is not None:
-        below = getattr(step, "cr_await", None)
-        for closure in gc.get_referents(step):
-            if closure is not below:
-                for thing in gc.get_referents(closure):
-                    if type(thing) is wanted:
-                        return thing
+        below: object = getattr(step, "cr_await", None)
+        # Only the handlers of pyfuse3 itself, which are no coroutines of Python's, hold one.
+        found = None if isinstance(step, types.CoroutineType) else _held(step, below)
+        if found is not None:
+            return found
         step = below if below is None or hasattr(below, "cr_await") else _unwrapped(below)
     return None
+
+
+def _held(step: object, below: object) -> object | None:
+    """The request's object among the variables of one coroutine; those of the next one below do not count."""
+    wanted = vars(pyfuse3).get("_Container")
+    closures = (thing for thing in gc.get_referents(step) if thing is not below)
+    things = (thing for closure in closures for thing in gc.get_referents(closure))
+    return next((thing for thing in things if type(thing) is wanted), None)
 
 
 def _unwrapped(wrapper: object) -> object | None:

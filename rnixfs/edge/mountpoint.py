@@ -1,11 +1,10 @@
 """The folder that a mount covers: is it free, is something dead or alive on it, how to take it off.
 
 A file system in user space whose server hangs makes every program that touches it hang, in a way that no
-signal
-ends, and a server that touches its own mount from its loop waits for itself. So nothing here touches a FUSE mount:
-what is mounted where comes from /proc/self/mountinfo, paths are resolved without looking into such mounts,
-and the one question that only the mount can answer (does its server live?) is asked by a child process that
-may be left behind.
+signal ends, and a server that touches its own mount from its loop waits for itself. So nothing here touches a
+FUSE mount: what is mounted where comes from /proc/self/mountinfo, paths are resolved without looking into
+such mounts, and the one question that only the mount can answer (does its server live?) is asked by a child
+process that may be left behind.
 """
 
 import ctypes

@@ -170,8 +170,8 @@ def look(tid: int, proc: str = "/proc") -> Sight:
 def judge(status: bytes) -> Sight:
     """What a status file says (proc_pid_status(5)).
 
-    A signal counts when it is pending for the thread or its process and would end the program or run a handler:
-    blocked and ignored ones do not, nor do those whose default is to do nothing.
+    A signal counts when it is pending for the thread or its process and would end the program or run a
+    handler: blocked and ignored ones do not, nor do those whose default is to do nothing.
     """
     if _field(status, b"State")[:1] in (b"Z", b"X"):
         return Sight.GONE

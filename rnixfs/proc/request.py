@@ -80,4 +80,10 @@ def _not_negative(request: SpawnRequest, *fields: str) -> None:
             raise invalid(f'"{field}" is {value}; it must be 0 (no limit) or more')
 
 
-REQUEST_SCHEMA: dict[str, Any] = msgspec.json.schema(SpawnRequest)["$defs"]["SpawnRequest"]
+def _schema() -> dict[str, Any]:
+    """The JSON Schema of a request, without the docstring that msgspec puts into it."""
+    schema: dict[str, Any] = msgspec.json.schema(SpawnRequest)["$defs"]["SpawnRequest"]
+    return {**schema, "description": "Text is the intent; JSON says more."}
+
+
+REQUEST_SCHEMA = _schema()

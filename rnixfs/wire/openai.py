@@ -15,7 +15,7 @@ from rnixfs.wire.count import estimate
 from rnixfs.wire.failure import WireError, code_of_status, message_of, one_line
 
 INVALID_ARGUMENTS = "__invalid__"
-"""The only key of `ToolCall.arguments` when the model's arguments were no JSON object; its value is their text.
+"""The only key of `ToolCall.arguments` when the model's arguments were no JSON object; it holds their text.
 A marked call keeps its place in the conversation, so that the loop can tell the model what was wrong."""
 
 _STOP_REASONS = {
@@ -94,12 +94,12 @@ class StreamReader:
         """Whether the end mark `[DONE]` came."""
 
     def feed(self, data: str) -> str:
-        """Take the data of one event and return the text it adds.
+        """Take the data of one event and return the text it adds; what follows the end mark is ignored.
 
         Raises:
             WireError: it is no JSON, or is an error.
         """
-        if data.strip() == "[DONE]":
+        if self.done or data.strip() == "[DONE]":
             self.done = True
             return ""
         return self._take(_decode(data.encode()))

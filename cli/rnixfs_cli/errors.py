@@ -3,7 +3,7 @@
 import errno
 import os
 
-# The readings of rnixfs.errors, repeated because this package imports nothing of the daemon; a test compares them.
+# The readings of rnixfs.errors, repeated since this package imports nothing of the daemon; a test compares.
 CODES: dict[int, str] = {
     errno.ENOENT: "NOT_FOUND",
     errno.EBADF: "BAD_FD",
@@ -32,7 +32,7 @@ GONE = frozenset({errno.ENOTCONN, errno.ECONNABORTED, errno.ENODEV})
 """What an access to a mount answers when its daemon has ended."""
 
 
-class Failure(Exception):
+class CommandError(Exception):
     """A command that could not do its work.
 
     Args:
@@ -66,7 +66,9 @@ class Failure(Exception):
         return {"code": self.code, "message": self.reason, "syscall": self.syscall, "device": self.device}
 
 
-def from_oserror(error: OSError, syscall: str, device: str, *, pid: int = 0, missing: str = "") -> Failure:
+def from_oserror(
+    error: OSError, syscall: str, device: str, *, pid: int = 0, missing: str = ""
+) -> CommandError:
     """The failure of an access to the mount.
 
     Args:
@@ -79,6 +81,6 @@ def from_oserror(error: OSError, syscall: str, device: str, *, pid: int = 0, mis
     number = error.errno or errno.EIO
     if number in GONE:
         reason = "the daemon has ended; the next rnix command starts it again"
-        return Failure("SERVICE_UNAVAILABLE", reason, syscall=syscall, device=device, pid=pid)
+        return CommandError("SERVICE_UNAVAILABLE", reason, syscall=syscall, device=device, pid=pid)
     reason = missing if missing and number == errno.ENOENT else os.strerror(number).lower()
-    return Failure(CODES.get(number, "DRIVER"), reason, syscall=syscall, device=device, pid=pid)
+    return CommandError(CODES.get(number, "DRIVER"), reason, syscall=syscall, device=device, pid=pid)

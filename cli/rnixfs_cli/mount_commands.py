@@ -1,0 +1,86 @@
+"""`rnix mount` and `rnix umount`."""
+
+import os
+import signal
+from types import FrameType
+
+import click
+
+from rnixfs_cli import daemon, mountpoint
+from rnixfs_cli.errors import CommandError
+from rnixfs_cli.session import Session, json_option, mount_option, pass_session
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option("--foreground", is_flag=True, help="Stay, with the daemon's messages on stderr, until it ends.")
+@click.option(
+    "--root", "roots", multiple=True, metavar="FOLDER", help="A folder below dev/fs; else the current one."
+)
+@click.option("--fs-write", is_flag=True, help="Let files below dev/fs be changed through the mount.")
+@json_option
+@mount_option
+@pass_session
+def mount(
+    session: Session, directory: str | None, foreground: bool, roots: tuple[str, ...], fs_write: bool
+) -> int:
+    """Mount the tree on DIR and keep it there until `rnix umount`."""
+    session.given = directory or session.given
+    where = session.mount()
+    _check_roots(where, roots)
+    plan = daemon.Plan(where, roots, fs_write, idle_exit=False, foreground=foreground)
+    pid = daemon.start(plan)
+    if pid is None and (roots or fs_write or foreground):
+        reason = "already mounted, so these options would have no effect; first: rnix umount"
+        raise CommandError("EXISTS", reason, syscall="Mount", device=where)
+    if session.as_json:
+        session.json({"mount": where, "started": pid is not None})
+    else:
+        session.screen.line(f"[kernel] {'already ' if pid is None else ''}mounted at {where}")
+    return _stay(pid) if foreground and pid is not None else 0
+
+
+def _check_roots(where: str, roots: tuple[str, ...]) -> None:
+    for root in roots:
+        real = os.path.realpath(root)
+        if real == where or real.startswith(where + "/"):
+            reason = (
+                "a root inside the mountpoint would make the daemon wait for itself; name a folder outside"
+            )
+            raise CommandError("INVALID", reason, syscall="Mount", device=root)
+        if not os.path.isdir(real):
+            raise CommandError(
+                "NOT_FOUND", "a root must be a folder that exists", syscall="Mount", device=root
+            )
+
+
+def _stay(pid: int) -> int:
+    """Wait for the daemon in the foreground; TERM is handed on to it, Ctrl-C reaches it by itself."""
+
+    def hand_on(number: int, _frame: FrameType | None) -> None:
+        os.kill(pid, number)
+
+    signal.signal(signal.SIGTERM, hand_on)
+    signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status if status >= 0 else 128 - status
+
+
+@click.command()
+@click.argument("directory", metavar="[DIR]", required=False)
+@click.option("--force", is_flag=True, help="Detach it even while programs use it.")
+@json_option
+@mount_option
+@pass_session
+def umount(session: Session, directory: str | None, force: bool) -> None:
+    """Stop the daemon of DIR and take the mount away; a stale mount is cleared."""
+    session.given = directory or session.given
+    where = session.mount()
+    daemon.unmount(where, force)
+    if mountpoint.mounted(where):
+        reason = "something else is mounted there still; see: findmnt"
+        raise CommandError("INVALID", reason, syscall="Umount", device=where)
+    if session.as_json:
+        session.json({"mount": where, "mounted": False})
+    else:
+        session.screen.line(f"[kernel] unmounted {where}")

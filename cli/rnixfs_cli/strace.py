@@ -1,0 +1,140 @@
+"""`rnix strace`: the system calls of a process."""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from rnixfs_cli import traceline
+from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
+from rnixfs_cli.tracer import ENDED, Show, Tracer
+
+
+@click.command()
+@pid_argument
+@click.option("-f", "follow", is_flag=True, help="Follow children too; their lines start with [pid N].")
+@click.option(
+    "-e", "expressions", multiple=True, metavar="CALL[,CALL]", help="Only these calls; with ! all others."
+)
+@click.option(
+    "-c", "count", is_flag=True, help="Count calls, errors and times, from the start of the process."
+)
+@json_option
+@mount_option
+@pass_session
+def strace(session: Session, pid: str, follow: bool, expressions: tuple[str, ...], count: bool) -> None:
+    """Show the system calls of the process PID from now on; for one that has ended, all that it made.
+
+    Ctrl-C lets go of the process and does not touch it.
+    """
+    tree = session.tree()
+    folder, number = tree.find(pid, "Trace")
+    state = tree.status(folder, call="Trace", pid=number)["state"]
+    summary = Summary()
+    wanted = chooser(expressions)
+    show = summary.add if count else _shower(session, number)
+    notes = session.screen.line if not session.as_json else _silent
+    tracer = Tracer(tree, lambda pid, record: show(pid, record) if wanted(record) else None, follow)
+    over = state in ENDED or folder.startswith("proc/history/")
+    if not over:
+        tracer.attach(number, from_start=count)
+    notes(f"[strace] attached to PID {number} (state: {state})")
+    reason = "interrupted"
+    try:
+        if over:
+            tracer.past(folder, number)
+        else:
+            tracer.run()
+        reason = "process exited"
+    finally:
+        tracer.close()
+        notes(f"[strace] detached from PID {number} ({reason})")
+        if count:
+            summary.show(session)
+
+
+def _silent(_line: str) -> None:
+    """Notes for people have no place in output for programs."""
+
+
+def _shower(session: Session, first: int) -> Show:
+    screen = session.screen
+
+    def as_json(_pid: int, record: dict[str, Any]) -> None:
+        session.json(record)
+
+    def as_line(pid: int, record: dict[str, Any]) -> None:
+        mark = "" if pid == first else f"[pid {pid}] "
+        text = screen.safe(mark + traceline.line(record))
+        screen.line(screen.paint("red", text) if record.get("error") else text)
+
+    return as_json if session.as_json else as_line
+
+
+def chooser(expressions: tuple[str, ...]) -> Callable[[dict[str, Any]], bool]:
+    """What `-e` lets through.
+
+    Args:
+        expressions: names of calls with commas between them, in any case; `trace=` may stand before them,
+            and a `!` before the names turns the choice round.
+
+    Returns:
+        A test for a record.
+    """
+    only: set[str] = set()
+    never: set[str] = set()
+    for expression in expressions:
+        names = expression.strip().removeprefix("trace=")
+        chosen = never if names.startswith("!") else only
+        chosen |= {name.strip().lower() for name in names.removeprefix("!").split(",") if name.strip()}
+
+    def wanted(record: dict[str, Any]) -> bool:
+        name = str(record.get("syscall", "")).lower()
+        return name not in never and (not only or name in only)
+
+    return wanted
+
+
+class Summary:
+    """Calls, errors and times by name, as `strace -c` has them."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, list[float]] = {}
+        self.errors: dict[str, int] = {}
+
+    def add(self, _pid: int, record: dict[str, Any]) -> None:
+        """Count a record."""
+        name = record.get("syscall")
+        if name is None:
+            return
+        self.calls.setdefault(name, []).append(float(record.get("duration_ms", 0.0)))
+        self.errors[name] = self.errors.get(name, 0) + bool(record.get("error"))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each name, the longest time first."""
+        found = [
+            {
+                "syscall": name,
+                "calls": len(times),
+                "errors": self.errors[name],
+                "total_ms": round(sum(times), 3),
+            }
+            for name, times in self.calls.items()
+        ]
+        return sorted(found, key=lambda row: (-float(str(row["total_ms"])), str(row["syscall"])))
+
+    def show(self, session: Session) -> None:
+        """Print the table."""
+        rows = self.rows()
+        if session.as_json:
+            session.json(rows)
+            return
+        whole = sum(row["total_ms"] for row in rows)
+        session.screen.line("% time     seconds     ms/call     calls    errors syscall")
+        for row in rows:
+            share = 100 * row["total_ms"] / whole if whole else 0.0
+            each = row["total_ms"] / row["calls"]
+            numbers = f"{share:6.2f} {row['total_ms'] / 1000:11.6f} {each:11.3f} {row['calls']:9d}"
+            session.screen.line(f"{numbers} {row['errors'] or '':>9} {row['syscall']}")
+        calls, errors = sum(row["calls"] for row in rows), sum(row["errors"] for row in rows)
+        session.screen.line(f"100.00 {whole / 1000:11.6f} {'':11} {calls:9d} {errors or '':>9} total")

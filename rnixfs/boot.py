@@ -1,0 +1,184 @@
+"""The daemon: mounts a system and serves it until it is told to stop.
+
+`python -m rnixfs.boot --mount DIR` is what the `rnix` command starts. It tells whoever started it, through
+`--ready-fd`, either `ready` or `error: <sentence>`.
+"""
+
+import argparse
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import pyfuse3
+import trio
+
+from rnixfs.bootstrap import Settings, System
+from rnixfs.edge import drain, mountpoint
+from rnixfs.edge.interrupt import Interrupts
+from rnixfs.edge.watch import Watcher
+from rnixfs.errors import Code, SyscallError
+from rnixfs.fuse import Mount
+
+log = logging.getLogger("rnixfs")
+
+FIRST_NAME = ".rnix-first"
+"""Looked up once after mounting, by a thread of the daemon, so that interrupts can be calibrated."""
+
+MAX_TASKS = 1_000_000  # pyfuse3's default of 99 lets the 99th waiting read hang the whole mount
+IDLE_SECONDS = 60.0
+_IDLE_LOOK = 5.0
+_LEAVE_GRACE = 3.0
+
+
+class Options(argparse.Namespace):
+    """The daemon's command line."""
+
+    mount: str
+    root: list[str]
+    fs_write: bool
+    ready_fd: int
+    idle_exit: bool
+    foreground: bool
+
+
+def parse(arguments: list[str]) -> Options:
+    """Read the daemon's command line."""
+    parser = argparse.ArgumentParser(prog="python -m rnixfs.boot", description="Mount an rnix system.")
+    parser.add_argument("--mount", required=True, help="folder to mount on")
+    parser.add_argument("--root", action="append", default=[], help="host folder shown under dev/fs")
+    parser.add_argument("--fs-write", action="store_true", help="let people write below dev/fs")
+    parser.add_argument("--ready-fd", type=int, default=-1, help="descriptor to report on")
+    parser.add_argument("--idle-exit", action="store_true", help="leave after 60 s without use")
+    parser.add_argument("--foreground", action="store_true", help="log to the terminal")
+    return parser.parse_args(arguments, namespace=Options())
+
+
+class Report:
+    """Tells whoever started the daemon how it went, once."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def tell(self, line: str) -> None:
+        """Write the line and close."""
+        if self._fd < 0:
+            return
+        # Whoever started us may be gone; that is no reason to stop.
+        with contextlib.suppress(OSError):
+            os.write(self._fd, line.encode() + b"\n")
+            os.close(self._fd)
+        self._fd = -1
+
+
+def prepare(options: Options) -> Settings:
+    """Check the folders and make the mountpoint ready.
+
+    Raises:
+        SyscallError: what stands in the way, and the remedy.
+    """
+    folder = os.path.abspath(os.path.expanduser(options.mount))
+    mountpoint.prepare(folder)
+    canonical = mountpoint.canonical(folder)
+    roots = tuple(os.path.realpath(root) for root in options.root) or (os.path.realpath(os.getcwd()),)
+    for root in roots:
+        if mountpoint.inside(root, canonical):
+            raise SyscallError(
+                Code.INVALID, f"the folder {root} lies in the mountpoint {canonical}; choose another"
+            )
+    return Settings(roots, options.fs_write, canonical)
+
+
+async def serve(settings: Settings, options: Options, report: Report) -> None:
+    """Mount and serve until a signal, a shutdown, an unmount or idleness ends it."""
+    system = System(settings)
+    interrupts = Interrupts(Watcher())
+    mount = Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
+    mount.on_first = _calibration(mount, interrupts)
+    system.kernel.on_removed = mount.forget_process
+    pyfuse3.init(mount, settings.mountpoint, {*pyfuse3.default_options, "fsname=rnix", "subtype=rnix"})
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(system.kernel.run)
+            nursery.start_soon(interrupts.run)
+            drain.install()
+            nursery.start_soon(_main, nursery.cancel_scope)
+            with trio.move_on_after(5):
+                await trio.to_thread.run_sync(_touch, settings.mountpoint, abandon_on_cancel=True)
+            report.tell("ready")
+            log.info("mounted at %s", settings.mountpoint)
+            nursery.start_soon(_until_signal, system)
+            if options.idle_exit:
+                nursery.start_soon(_until_idle, system, mount)
+            await system.kernel.stopping.wait()
+            await system.kernel.end_all(_LEAVE_GRACE)
+            nursery.cancel_scope.cancel()
+    finally:
+        drain.uninstall()
+        pyfuse3.close()
+        with trio.CancelScope(shield=True), trio.move_on_after(5):
+            await system.models.aclose()
+        log.info("unmounted %s", settings.mountpoint)
+
+
+def _calibration(
+    mount: Mount, interrupts: Interrupts
+) -> Callable[[pyfuse3.RequestContext], Awaitable[object]]:
+    async def first(ctx: pyfuse3.RequestContext) -> None:
+        await interrupts.calibrate(ctx)
+        if interrupts.settled:
+            mount.on_first = None
+
+    return first
+
+
+def _touch(folder: str) -> None:
+    with contextlib.suppress(OSError):
+        os.stat(f"{folder}/{FIRST_NAME}")
+
+
+async def _main(scope: trio.CancelScope) -> None:
+    # Returns by itself when somebody unmounts us.
+    await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+    scope.cancel()
+
+
+async def _until_signal(system: System) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        async for number in signals:
+            log.info("stopping on signal %d", number)
+            system.kernel.shut_down()
+            return
+
+
+async def _until_idle(system: System, mount: Mount) -> None:
+    idle = 0.0
+    while idle < IDLE_SECONDS:
+        await trio.sleep(_IDLE_LOOK)
+        idle = 0.0 if system.kernel.live() or mount.busy() else idle + _IDLE_LOOK
+    log.info("idle for %d s", IDLE_SECONDS)
+    system.kernel.shut_down()
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the daemon; returns its exit status."""
+    options = parse(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    report = Report(options.ready_fd)
+    try:
+        settings = prepare(options)
+        trio.run(serve, settings, options, report)
+    except (OSError, RuntimeError) as error:
+        reason = error.reason if isinstance(error, SyscallError) else str(error)
+        log.error("%s", reason)
+        report.tell(f"error: {' '.join(reason.split())}")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""Builds a system: the kernel, its tree and its devices. The edges (mount, tests) give it a way in."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from rnixfs import shipped
+from rnixfs.children import Children
+from rnixfs.configfile import config_folder, trusted_folders
+from rnixfs.drivers.claude import ClaudeCli
+from rnixfs.drivers.files import Edit, Glob, Grep
+from rnixfs.drivers.openai import OpenAICompatible
+from rnixfs.drivers.script import ScriptModel
+from rnixfs.drivers.shell import Shell
+from rnixfs.exchange import DeviceNode
+from rnixfs.hostdir import host_roots
+from rnixfs.kernel import Kernel, Launcher
+from rnixfs.launch import EDIT, AgentLauncher
+from rnixfs.libdir import lib_dir
+from rnixfs.loader import Library, Shelf
+from rnixfs.model import Model
+from rnixfs.modelshelf import Models
+from rnixfs.node import Dir, Document, FixedDir
+from rnixfs.proc.files import proc_dir
+from rnixfs.proc.process import Launch, Process
+from rnixfs.proc.request import SpawnRequest
+from rnixfs.providers import ProviderConfig
+from rnixfs.sysdir import sys_dir
+from rnixfs.treereadme import README
+from rnixfs.types import Caller, Place
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """How a system is set up.
+
+    Args:
+        roots: absolute host folders that people reach under `dev/fs`; the first is where they stand.
+        fs_write: whether `dev/fs` of the main mount may be written; off, so that `rm -rf` of the mount
+            deletes nothing of the host.
+        mountpoint: the canonical folder of the mount, empty without one.
+        env: environment of the daemon, for programs and for finding configuration.
+    """
+
+    roots: tuple[str, ...]
+    fs_write: bool = False
+    mountpoint: str = ""
+    env: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(os.environ))
+
+
+class System:
+    """A kernel with its tree and devices.
+
+    Args:
+        settings: how it is set up.
+        library: where agents, skills and providers come from; the usual folders if None.
+        launcher: how spawn requests are resolved, for tests of the kernel; the real one if None.
+    """
+
+    def __init__(
+        self, settings: Settings, library: Library | None = None, launcher: Launcher | None = None
+    ) -> None:
+        self.settings = settings
+        self.children = Children()
+        self.home = Place(settings.roots[0], dict(settings.env), settings.roots, settings.fs_write)
+        self.library = library if library is not None else usual_library(settings.env)
+        self.models = Models(self._model, lambda job: self.kernel.start(job))
+        self.kernel = Kernel(launcher if launcher is not None else _Late(self))
+        self.kernel.root = self._tree()
+
+    def launcher(self) -> Launcher:
+        """What resolves spawn requests."""
+        return AgentLauncher(self.library, self.models, self.home, self._mountpoint)
+
+    def _mountpoint(self) -> str:
+        return self.settings.mountpoint
+
+    def _shelf(self) -> Shelf:
+        return self.library.for_cwd(self.home.cwd)
+
+    def whereabouts(self, caller: Caller) -> Place:
+        """Where a caller stands: a process where it was started, people where the daemon was."""
+        process = self.kernel.processes.get(caller.agent) if caller.agent else None
+        if process is None:
+            return self.home
+        place = process.launch.place
+        env = {**place.env, "RNIX_PID": str(process.pid)}
+        if self.settings.mountpoint:
+            env["RNIX_MOUNT"] = f"{self.settings.mountpoint}/proc/{process.pid}/root"
+        return dataclasses.replace(place, env=env, writable=process.rights.permits(EDIT))
+
+    # --- the tree ---
+
+    def _tree(self) -> Dir:
+        started = Path(shipped.__file__).stat().st_mtime_ns
+        return FixedDir(
+            "root",
+            {
+                "README.md": Document("README.md", lambda: README.encode(), lambda: started),
+                "dev": self._dev(),
+                "proc": proc_dir(self.kernel),
+                "lib": lib_dir(self._shelf),
+                "sys": sys_dir(self.kernel, lambda: self.models.states(self._shelf()), self._config),
+            },
+        )
+
+    def _dev(self) -> Dir:
+        devices = {
+            "shell": Shell(self.children, self.whereabouts, self._mountpoint),
+            "edit": Edit(self.whereabouts),
+            "glob": Glob(self.whereabouts),
+            "grep": Grep(self.whereabouts),
+        }
+        nodes = {
+            name: DeviceNode(("dev", name), f"/dev/{name}", device, self.kernel.start)
+            for name, device in devices.items()
+        }
+        settings = self.settings
+        files = host_roots("dev/fs", settings.roots, settings.fs_write, avoid=self._mountpoint)
+        return FixedDir("dev", {"llm": self.models.folder(self._shelf()), "fs": files, **nodes})
+
+    def _config(self) -> dict[str, object]:
+        shown = self.library.for_cwd(self.home.cwd)
+        return {
+            "roots": self.settings.roots,
+            "fs_write": self.settings.fs_write,
+            "mountpoint": self.settings.mountpoint,
+            "config": [source.folder for source in shown.sources],
+            "warnings": shown.providers()[1],
+        }
+
+    def _model(self, entry: ProviderConfig) -> Model | None:
+        make = _MODELS.get(entry.driver)
+        return make(self, entry) if make is not None else None
+
+
+class _Late:
+    """A launcher that is made when it is first needed, since it and the kernel need each other."""
+
+    def __init__(self, system: System) -> None:
+        self._system = system
+        self._made: Launcher | None = None
+
+    def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
+        if self._made is None:
+            self._made = self._system.launcher()
+        return self._made.launch(request, parent)
+
+
+def usual_library(env: Mapping[str, str]) -> Library:
+    """What comes with rnixfs, then the user's own."""
+    return Library([shipped.folder("agents").parent, config_folder(env)], trusted_folders(env))
+
+
+def _claude(system: System, entry: ProviderConfig) -> Model:
+    return ClaudeCli(
+        entry.name,
+        system.children,
+        entry.command or None,
+        entry.default_model,
+        entry.timeout_ms / 1000,
+        entry.args,
+        base_url=entry.base_url,
+        api_key_env=entry.api_key_env,
+        env=system.settings.env,
+    )
+
+
+def _openai(system: System, entry: ProviderConfig) -> Model:
+    def key() -> str | None:
+        return system.settings.env.get(entry.api_key_env) if entry.api_key_env else None
+
+    return OpenAICompatible(
+        entry.name,
+        entry.base_url,
+        entry.default_model,
+        key,
+        entry.timeout_ms / 1000,
+        api_key_env=entry.api_key_env,
+    )
+
+
+def _script(system: System, entry: ProviderConfig) -> Model:
+    folder = shipped.folder("scenarios")
+    scenarios = [Path(entry.scenario)] if entry.scenario else sorted(folder.glob("*.yaml"))
+    return ScriptModel(entry.name, scenarios)
+
+
+_MODELS: dict[str, Callable[[System, ProviderConfig], Model]] = {
+    "claude-cli": _claude,
+    "openai-compat": _openai,
+    "script": _script,
+}
+"""The drivers of models: one row each."""

@@ -1,0 +1,151 @@
+"""From a spawn request to a launch: which agent, which model, which rights, where."""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from rnixfs import limits
+from rnixfs.errors import Code, SyscallError, denied, invalid
+from rnixfs.hostdir import host_roots
+from rnixfs.libdir import lib_dir
+from rnixfs.loader import Agent, Library, Shelf, Skill
+from rnixfs.manifest import whitelist
+from rnixfs.modelshelf import Models
+from rnixfs.proc.process import Budget, Launch, Process
+from rnixfs.proc.request import SpawnRequest
+from rnixfs.proc.view import covers
+from rnixfs.programs.reason import reason
+from rnixfs.types import Place
+
+EDIT = "/dev/edit"
+"""The right to change files: whoever may use this device may write below its `/dev/fs` too."""
+
+DEFAULT_AGENT = "default"
+_T = TypeVar("_T")
+
+
+class AgentLauncher:
+    """Resolves spawn requests. Implements `kernel.Launcher`.
+
+    Args:
+        library: finds agents, skills and providers.
+        models: the models' files.
+        home: where processes stand whose request names no folder.
+        mountpoint: our own mount, in which no process may stand.
+    """
+
+    def __init__(self, library: Library, models: Models, home: Place, mountpoint: Callable[[], str]) -> None:
+        self._library = library
+        self._models = models
+        self._home = home
+        self._mountpoint = mountpoint
+
+    def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
+        cwd = self._cwd(request, parent)
+        shelf = self._library.for_cwd(cwd)
+        agent = shelf.agent(request.agent or DEFAULT_AGENT)
+        skills = shelf.skills_of(agent, request.skills)
+        provider = self._provider(request, agent, parent, shelf)
+        allowed = _allowed(whitelist(agent.manifest, [skill.manifest for skill in skills]), request, provider)
+        place = self._place(cwd, request, parent, allowed)
+        return Launch(
+            intent=request.intent,
+            program=reason,
+            agent=agent.manifest.name,
+            skills=tuple(skill.manifest.name for skill in skills),
+            provider=provider,
+            model=self._model(request, agent, provider),
+            system_prompt=_system_prompt(request, agent, skills, cwd),
+            allowed=allowed,
+            budget=_budget(request, agent),
+            place=place,
+            binds={
+                "/dev/fs": host_roots(("fs", place), place.roots, place.writable, avoid=self._mountpoint),
+                "/dev/llm": self._models.folder(shelf),
+                "/lib": lib_dir(lambda: self._library.for_cwd(cwd)),
+            },
+        )
+
+    def _cwd(self, request: SpawnRequest, parent: Process | None) -> str:
+        inherited = parent.launch.place if parent is not None else self._home
+        cwd = os.path.normpath(request.cwd or inherited.cwd)
+        mountpoint = self._mountpoint()
+        if mountpoint and covers(mountpoint, cwd):
+            raise invalid(
+                f'"cwd" {cwd} lies in the mount {mountpoint}; a process stands in a folder of the host'
+            )
+        if not os.path.isdir(cwd):
+            raise SyscallError(Code.NOT_FOUND, f'"cwd" {cwd} is no folder of the host')
+        if parent is not None and not any(covers(root, cwd) for root in inherited.roots):
+            raise denied(f'"cwd" {cwd} lies outside the parent\'s folders: {", ".join(inherited.roots)}')
+        return cwd
+
+    def _place(
+        self, cwd: str, request: SpawnRequest, parent: Process | None, allowed: tuple[str, ...] | None
+    ) -> Place:
+        inherited = parent.launch.place if parent is not None else self._home
+        env = dict(inherited.env if request.env is None else request.env)
+        writable = allowed is None or any(covers(one, EDIT) for one in allowed)
+        if parent is not None:
+            writable = writable and parent.rights.permits(EDIT)
+        return Place(cwd, env, (cwd,), writable)
+
+    def _provider(self, request: SpawnRequest, agent: Agent, parent: Process | None, shelf: Shelf) -> str:
+        inherited = parent.launch.provider if parent is not None else ""
+        configured = shelf.providers()[0].default_provider
+        name = request.provider or agent.manifest.provider or inherited or configured
+        provider = name or self._models.first_available(shelf)
+        self._models.check(shelf, provider)
+        path = f"/dev/llm/{provider}"
+        if parent is not None and not parent.rights.permits(path):
+            raise denied(f"process {parent.pid} may not use {path}, so its child may not either")
+        return provider
+
+    @staticmethod
+    def _model(request: SpawnRequest, agent: Agent, provider: str) -> str:
+        if request.model:
+            return request.model
+        # The agent's model is a name of the agent's provider; it means nothing to another.
+        return agent.manifest.model if agent.manifest.provider in ("", provider) else ""
+
+
+def _allowed(agents: tuple[str, ...] | None, request: SpawnRequest, provider: str) -> tuple[str, ...] | None:
+    """The paths that both the agent and the request allow, and the model's own file."""
+    asked = None if request.allowed_devices is None else tuple(request.allowed_devices)
+    both = _common(agents, asked)
+    return None if both is None else (*both, f"/dev/llm/{provider}")
+
+
+def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if one is None or other is None:
+        return one if other is None else other
+    narrow = {path for path in one if any(covers(outer, path) for outer in other)}
+    narrow |= {path for path in other if any(covers(outer, path) for outer in one)}
+    return tuple(sorted(narrow))
+
+
+def _budget(request: SpawnRequest, agent: Agent) -> Budget:
+    manifest = agent.manifest
+    return Budget(
+        max_steps=_first(request.max_steps, manifest.max_steps, limits.STEPS_MAX),
+        tokens=_first(request.context_budget, manifest.context_budget, 0),
+        cost_usd=_first(request.max_cost_usd, manifest.max_cost_usd, 0.0),
+        timeout_ms=_first(request.timeout_ms, manifest.timeout_ms, 0),
+    )
+
+
+def _first(*values: _T | None) -> _T:
+    return next(value for value in values if value is not None)
+
+
+def _system_prompt(request: SpawnRequest, agent: Agent, skills: Iterable[Skill], cwd: str) -> str:
+    listed = [f"- {skill.manifest.name}: {skill.manifest.description}" for skill in skills]
+    parts = [
+        request.system_prompt.strip(),
+        agent.instructions.strip(),
+        "Skills (load one with the tool `skill` when its task comes up):\n" + "\n".join(listed)
+        if listed
+        else "",
+        f"Working folder: {cwd}",
+    ]
+    return "\n\n".join(part for part in parts if part)

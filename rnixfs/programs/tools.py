@@ -1,0 +1,289 @@
+"""The tools of a process: what its devices offer, and what the program can do with files and children."""
+
+import dataclasses
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import trio
+
+from rnixfs import limits
+from rnixfs.device import Description, ToolInfo
+from rnixfs.edits import render_list, render_read
+from rnixfs.errors import Code, SyscallError, invalid
+from rnixfs.llm import ToolCall, ToolSpec
+from rnixfs.proc.request import read_spawn
+from rnixfs.syscalls import Syscalls
+from rnixfs.types import Kind
+
+Run = Callable[[Syscalls, dict[str, Any]], Awaitable[str]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool.
+
+    Args:
+        spec: as the model sees it.
+        run: does it; returns the result's text.
+        parallel: whether it may run beside others of the same reply.
+        device: the path whose use it needs.
+    """
+
+    spec: ToolSpec
+    run: Run
+    parallel: bool
+    device: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call.
+
+    Args:
+        call: what was asked.
+        text: the result for the model.
+        error: `CODE: reason` of a failure, empty for success.
+        duration_ms: how long it took.
+        device: the path that was used, empty for an unknown tool.
+    """
+
+    call: ToolCall
+    text: str
+    error: str
+    duration_ms: int
+    device: str
+
+
+async def collect(sys: Syscalls) -> dict[str, Tool]:
+    """Every tool that the process may use now, by name, in a stable order."""
+    tools: dict[str, Tool] = {}
+    for path in await _device_paths(sys):
+        for info in (await describe(sys, path)).tools:
+            tools[info.name] = _device_tool(path, info)
+    for tool in _OWN:
+        if await _may_use(sys, tool.device):
+            tools[tool.spec.name] = tool
+    return dict(sorted(tools.items()))
+
+
+async def _device_paths(sys: Syscalls) -> list[str]:
+    entries = await sys.read_dir("/dev")
+    return sorted(f"/dev/{name}" for name, stat in entries if stat.kind is Kind.FILE)
+
+
+async def describe(sys: Syscalls, path: str) -> Description:
+    """What a device says of itself."""
+    fd = await sys.open(path)
+    try:
+        return msgspec.json.decode(await sys.read_all(fd), type=Description)
+    finally:
+        sys.close_now(fd)
+
+
+async def _may_use(sys: Syscalls, path: str) -> bool:
+    try:
+        await sys.stat(path)
+    except SyscallError:
+        return False
+    return sys.may_use(path)
+
+
+def _device_tool(path: str, info: ToolInfo) -> Tool:
+    async def run(sys: Syscalls, arguments: dict[str, Any]) -> str:
+        return await ask(sys, path, {**arguments, **info.extra})
+
+    return Tool(ToolSpec(info.name, info.description, info.input_schema), run, info.parallel, path)
+
+
+async def ask(sys: Syscalls, path: str, request: object) -> str:
+    """Open a device, write a request, read the answer, close.
+
+    Raises:
+        SyscallError: the device refused the request, or failed.
+    """
+    fd = await sys.open(path)
+    try:
+        await sys.write(fd, msgspec.json.encode(request))
+        answer = await sys.read_all(fd)
+    finally:
+        sys.close_now(fd)
+    raise_failure(answer)
+    return answer.decode("utf-8", "replace").removesuffix("\n")
+
+
+def raise_failure(answer: bytes) -> None:
+    """Raise what a device's answer says went wrong, if it does.
+
+    Raises:
+        SyscallError: the failure in `{"error": …}`.
+    """
+    if not answer.startswith(b'{"error":'):
+        return
+    try:
+        error = msgspec.json.decode(answer)["error"]
+        code = Code(error["code"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        return  # an answer that only looks like a failure
+    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"])
+
+
+# --- running calls ---
+
+
+async def run_calls(sys: Syscalls, tools: dict[str, Tool], calls: list[ToolCall]) -> list[Outcome]:
+    """Run the calls of one reply, side by side where all are safe to; results in the order of calls."""
+    found = [tools.get(call.name) for call in calls]
+    if len(calls) < 2 or not all(tool is not None and tool.parallel for tool in found):
+        return [await run_call(sys, tools, call) for call in calls]
+    outcomes: dict[int, Outcome] = {}
+    slots = trio.CapacityLimiter(limits.PARALLEL_TOOLS_MAX)
+
+    async def one(index: int) -> None:
+        async with slots:
+            outcomes[index] = await run_call(sys, tools, calls[index])
+
+    async with trio.open_nursery() as nursery:
+        for index in range(len(calls)):
+            nursery.start_soon(one, index)
+    return [outcomes[index] for index in range(len(calls))]
+
+
+async def run_call(sys: Syscalls, tools: dict[str, Tool], call: ToolCall) -> Outcome:
+    """Run one call. Whatever fails becomes a result for the model."""
+    tool = tools.get(call.name)
+    started = trio.current_time()
+    error = ""
+    try:
+        if tool is None:
+            there = ", ".join(tools) or "none"
+            raise SyscallError(Code.NOT_FOUND, f"there is no tool {call.name!r}; there are: {there}")
+        text = await tool.run(sys, call.arguments)
+    except SyscallError as failure:
+        error = f"{failure.code}: {failure.reason}"
+        text = msgspec.json.encode({"error": failure.as_dict()}).decode()
+    duration = int((trio.current_time() - started) * 1000)
+    return Outcome(call, _cut(text), error, duration, tool.device if tool is not None else "")
+
+
+def _cut(text: str) -> str:
+    most = limits.TOOL_OUTPUT_MAX
+    return text if len(text) <= most else f"{text[:most]}\n[… {len(text) - most} characters cut …]"
+
+
+# --- the program's own tools ---
+
+
+def _text(arguments: dict[str, Any], name: str, default: str | None = None) -> str:
+    value = arguments.get(name, default)
+    if not isinstance(value, str):
+        raise invalid(f'"{name}" must be text')
+    return value
+
+
+def _number(arguments: dict[str, Any], name: str, default: int) -> int:
+    value = arguments.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise invalid(f'"{name}" must be a number that is not negative')
+    return value
+
+
+def _host_path(sys: Syscalls, path: str) -> str:
+    return "/dev/fs" + os.path.normpath(os.path.join(sys.launch.place.cwd, path))
+
+
+async def _read(sys: Syscalls, arguments: dict[str, Any]) -> str:
+    path = _text(arguments, "path")
+    data = await _bounded(sys, _host_path(sys, path))
+    first, count = _number(arguments, "offset", 1), _number(arguments, "limit", limits.READ_LINES)
+    return msgspec.json.encode(render_read(data, path, first, count)).decode()
+
+
+async def _bounded(sys: Syscalls, path: str) -> bytes:
+    size = (await sys.stat(path)).size
+    if size > limits.EDIT_MAX:
+        raise SyscallError(
+            Code.TOO_LARGE, f"{path} has {size} bytes; files up to {limits.EDIT_MAX} can be read, use grep"
+        )
+    return await sys.read_file(path)
+
+
+async def _list(sys: Syscalls, arguments: dict[str, Any]) -> str:
+    path = _text(arguments, "path", ".")
+    entries = await sys.read_dir(_host_path(sys, path))
+    return msgspec.json.encode(render_list([(name, stat.kind, stat.size) for name, stat in entries])).decode()
+
+
+async def _spawn(sys: Syscalls, arguments: dict[str, Any]) -> str:
+    pid = await sys.spawn(read_spawn(arguments))
+    exit_, result = await sys.wait(pid)
+    return msgspec.json.encode(
+        {"pid": pid, "code": exit_.code, "reason": exit_.reason, "result": result}
+    ).decode()
+
+
+async def _skill(sys: Syscalls, arguments: dict[str, Any]) -> str:
+    name = _text(arguments, "skill")
+    if name not in sys.launch.skills:
+        raise invalid(f"no skill {name!r}; this process has: {', '.join(sys.launch.skills) or 'none'}")
+    return (await sys.read_file(f"/lib/skills/{name}/SKILL.md")).decode("utf-8", "replace")
+
+
+def _schema(required: list[str], **properties: tuple[str, str]) -> dict[str, Any]:
+    shown = {name: {"type": kind, "description": text} for name, (kind, text) in properties.items()}
+    return {"type": "object", "properties": shown, "required": required}
+
+
+_OWN = (
+    Tool(
+        ToolSpec(
+            "read",
+            "Read a text file by lines.",
+            _schema(
+                ["path"],
+                path=("string", "relative to the working folder, or absolute"),
+                offset=("integer", "first line, from 1"),
+                limit=("integer", "number of lines"),
+            ),
+        ),
+        _read,
+        True,
+        "/dev/fs",
+    ),
+    Tool(
+        ToolSpec(
+            "list",
+            "List a folder: names, kinds and sizes.",
+            _schema([], path=("string", "relative to the working folder, or absolute")),
+        ),
+        _list,
+        True,
+        "/dev/fs",
+    ),
+    Tool(
+        ToolSpec(
+            "spawn",
+            "Start a child process with an intent of its own and wait for its result.",
+            _schema(
+                ["intent"],
+                intent=("string", "what the child is to do"),
+                agent=("string", "the agent that does it"),
+                model=("string", "its model"),
+            ),
+        ),
+        _spawn,
+        True,
+        "/proc/spawn",
+    ),
+    Tool(
+        ToolSpec(
+            "skill",
+            "Load the instructions of a skill named in the system prompt.",
+            _schema(["skill"], skill=("string", "the skill's name")),
+        ),
+        _skill,
+        True,
+        "/lib/skills",
+    ),
+)

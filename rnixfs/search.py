@@ -1,0 +1,213 @@
+"""Walking host folders, with exact totals. Waits for the disk, so it runs in a thread or in a child process.
+
+Every folder is opened anew from its root, so one that was swapped for a link is left out, not followed. Only
+one folder is open at a time, however deep the tree. Names come in order, so that a cut list is the same list
+each time.
+"""
+
+import collections
+import dataclasses
+import os
+import stat
+from collections.abc import Callable, Iterator
+
+from rnixfs import hostpath, limits
+from rnixfs.edits import printable
+from rnixfs.errors import Code, SyscallError, not_found
+from rnixfs.globs import Pattern, States
+from rnixfs.hostpath import Roots, Spot, refusing
+
+Stop = Callable[[], bool]
+"""Asked again and again while something works: whether nobody wants the result any more."""
+
+_STOP_EVERY = 512  # names looked at between two such questions
+
+
+class StoppedError(Exception):
+    """The search was told to stop; nobody waits for its result."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Found:
+    """Something that a search came by.
+
+    Args:
+        spot: where it is.
+        kind: `file`, `folder`, `link` or `other`.
+        size: bytes; 0 for everything but files.
+        mtime_ns: last change, nanoseconds since 1970.
+    """
+
+    spot: Spot
+    kind: str
+    size: int
+    mtime_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    found: Found | None  # None if only what lies below it can match
+    states: States
+
+
+def walk(roots: Roots, base: Spot, pattern: Pattern, stop: Stop) -> Iterator[Found]:
+    """Everything below a folder that matches, in order; links are given but not followed.
+
+    What vanishes or cannot be read while the search goes on is left out.
+
+    Args:
+        roots: says what must not be touched.
+        base: a folder, or else nothing is found.
+        pattern: matched against the path below `base`.
+        stop: see `Stop`.
+
+    Raises:
+        StoppedError: when told so.
+        SyscallError: `base` itself cannot be listed.
+    """
+    with refusing(base.path):
+        first = _entries(roots, base, pattern, pattern.start(), stop)
+    levels = [(base, iter(first))]
+    while levels:
+        folder, entries = levels[-1]
+        entry = next(entries, None)
+        if entry is None:
+            levels.pop()
+            continue
+        if entry.found is not None:
+            yield entry.found
+        if entry.states:
+            spot = Spot(folder.root, hostpath.join(folder.rel, entry.name))
+            try:
+                levels.append((spot, iter(_entries(roots, spot, pattern, entry.states, stop))))
+            except OSError:
+                continue  # gone, or not ours to read
+
+
+def _entries(roots: Roots, folder: Spot, pattern: Pattern, states: States, stop: Stop) -> list[_Entry]:
+    """What of a folder matches or may hold matches, by name."""
+    with folder.root.folder(folder.rel) as place:
+        fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place)
+    try:
+        with os.scandir(fd) as names:
+            return sorted(_matching(roots, folder, pattern, states, names, stop), key=lambda one: one.name)
+    finally:
+        os.close(fd)
+
+
+def _matching(
+    roots: Roots, folder: Spot, pattern: Pattern, states: States, names: Iterator["os.DirEntry[str]"], stop: Stop
+) -> Iterator[_Entry]:
+    for count, name in enumerate(names):
+        if count % _STOP_EVERY == 0 and stop():
+            raise StoppedError
+        after = pattern.step(states, name.name)
+        spot = Spot(folder.root, hostpath.join(folder.rel, name.name))
+        # The mountpoint is known by its name; even asking what it is could wait for ourselves.
+        if not after or roots.forbids(spot.path):
+            continue
+        try:
+            is_folder = name.is_dir(follow_symlinks=False)
+            found = None
+            if pattern.done(after, is_folder):
+                found = describe(spot, name.stat(follow_symlinks=False))
+        except OSError:
+            continue
+        below = after if is_folder and pattern.open(after) else frozenset()
+        if found is not None or below:
+            yield _Entry(name.name, found, below)
+
+
+def describe(spot: Spot, found: os.stat_result) -> Found:
+    """What a search says of something."""
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    return Found(spot, kind, found.st_size if kind == "file" else 0, found.st_mtime_ns)
+
+
+def folder_at(roots: Roots, path: str, cwd: str) -> Spot:
+    """The canonical spot of a folder that is there.
+
+    Raises:
+        SyscallError: as `Roots.resolve`; NOT_FOUND, NOT_DIRECTORY.
+    """
+    spot = roots.resolve(path, cwd)
+    with refusing(path):
+        found = spot.root.lstat(spot.rel)
+    if not stat.S_ISDIR(found.st_mode):
+        raise SyscallError(Code.NOT_DIRECTORY, f"{path} is no folder")
+    return spot
+
+
+def relative(path: str, cwd: str) -> str:
+    """A path as short as it can be said: below `cwd` without it."""
+    if hostpath.below(path, cwd):
+        return os.path.relpath(path, cwd)
+    return path
+
+
+def glob(
+    roots: Roots, base: Spot, pattern: Pattern, *, limit: int, cwd: str, stop: Stop
+) -> dict[str, object]:
+    """Everything that matches: the first `limit` by name, and the totals of all.
+
+    Args:
+        roots: says what must not be touched.
+        base: the folder to search.
+        pattern: for the paths below it.
+        limit: how many matches are listed.
+        cwd: canonical folder that paths are shown relative to, where they lie in it.
+        stop: see `Stop`.
+
+    Returns:
+        `matches` (path, size in bytes, kind, mtime in seconds since 1970), `total`, `truncated`, `files`,
+        `folders`, `bytes`, and `by_extension`: how many files have one of the commonest extensions.
+    """
+    matches: list[dict[str, object]] = []
+    kinds: collections.Counter[str] = collections.Counter()
+    extensions: collections.Counter[str] = collections.Counter()
+    size = 0
+    for found in walk(roots, base, pattern, stop):
+        kinds[found.kind] += 1
+        size += found.size
+        if found.kind == "file":
+            extensions[os.path.splitext(found.spot.name)[1].lower()] += 1
+        if len(matches) < limit:
+            matches.append(_row(found, cwd))
+    total = kinds.total()
+    return {
+        "matches": matches,
+        "total": total,
+        "truncated": total > len(matches),
+        "files": kinds["file"],
+        "folders": kinds["folder"],
+        "bytes": size,
+        "by_extension": _commonest(extensions),
+    }
+
+
+def _row(found: Found, cwd: str) -> dict[str, object]:
+    return {
+        "path": printable(relative(found.spot.path, cwd)),
+        "size": found.size,
+        "kind": found.kind,
+        "mtime": found.mtime_ns // 1_000_000_000,
+    }
+
+
+def _commonest(extensions: "collections.Counter[str]") -> dict[str, int]:
+    """By count, then by name, so that the order is always the same; "" counts files without one."""
+    rows = sorted(extensions.items(), key=lambda row: (-row[1], row[0]))
+    return {printable(name): count for name, count in rows[: limits.GLOB_EXTENSIONS]}
+
+
+def must_exist(spot: Spot, path: str) -> os.stat_result:
+    """What is at a spot; NOT_FOUND names the path as it was asked for."""
+    try:
+        with refusing(path):
+            return spot.root.lstat(spot.rel)
+    except SyscallError as error:
+        if error.code is Code.NOT_FOUND:
+            raise not_found(path) from None
+        raise

@@ -1,0 +1,90 @@
+"""The files of `sys/`: what the system is, how it fares, and how to stop it."""
+
+import logging
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import rnixfs
+from rnixfs import limits
+from rnixfs.device import json_line
+from rnixfs.errors import denied, invalid
+from rnixfs.kernel import Kernel
+from rnixfs.node import CommandRow, Control, Dir, Document, FixedDir
+from rnixfs.types import Caller
+
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+def sys_dir(
+    kernel: Kernel, providers: Callable[[], list[dict[str, object]]], config: Callable[[], dict[str, Any]]
+) -> Dir:
+    """The folder `sys/`.
+
+    Args:
+        kernel: what is reported on.
+        providers: the state of each provider.
+        config: the settings in force.
+    """
+    started = time.time_ns()
+    monotonic = time.monotonic()
+
+    def stats() -> bytes:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return json_line(
+            {
+                "processes": len(kernel.live()),
+                "visible": len(kernel.processes),
+                "history": len(kernel.history),
+                "max_rss_kib": usage.ru_maxrss,
+                "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+            }
+        )
+
+    def always() -> int:
+        return started
+
+    return FixedDir(
+        "sys",
+        {
+            "version": Document("sys/version", lambda: f"{rnixfs.__version__}\n".encode(), always),
+            "uptime": Document(
+                "sys/uptime", lambda: f"{time.monotonic() - monotonic:.1f}\n".encode(), always
+            ),
+            "stats": Document("sys/stats", stats, always),
+            "limits": Document("sys/limits", _limits, always),
+            "config": Document("sys/config", lambda: json_line(config()), always),
+            "providers": Document("sys/providers", lambda: b"".join(map(json_line, providers())), always),
+            "ctl": _ctl(kernel),
+        },
+    )
+
+
+def _limits() -> bytes:
+    names = (name for name in dir(limits) if name.isupper())
+    return "".join(f"{name} {getattr(limits, name)}\n" for name in names).encode()
+
+
+def _ctl(kernel: Kernel) -> Control:
+    def shut_down(_caller: Caller, rest: str) -> None:
+        if rest:
+            raise invalid(f"shutdown takes nothing after it, but got {rest!r}")
+        kernel.shut_down()
+
+    def level(_caller: Caller, rest: str) -> None:
+        if rest.lower() not in _LEVELS:
+            raise invalid(f"loglevel takes one of {', '.join(_LEVELS)}, not {rest!r}")
+        logging.getLogger("rnixfs").setLevel(rest.upper())
+
+    def allow(caller: Caller) -> None:
+        if caller.agent:
+            raise denied("only people may command the system, not its processes")
+
+    rows = {
+        "shutdown": CommandRow("shutdown", "end every process, unmount and stop", shut_down),
+        "loglevel": CommandRow(
+            "loglevel L", "how much the daemon's log says: debug info warning error", level
+        ),
+    }
+    return Control("sys/ctl", rows, allow)

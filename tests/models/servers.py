@@ -1,0 +1,145 @@
+"""A small HTTP server on the loopback that plays what providers send, byte by byte, and their failures."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from typing import Any
+
+import trio
+
+SECONDS = 60.0  # the longest a test here may take, on a loaded machine too
+
+
+@dataclasses.dataclass
+class Seen:
+    """A request as it came over the wire."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def json(self) -> Any:
+        """Its decoded body."""
+        return json.loads(self.content)
+
+
+Handler = Callable[[Seen, trio.SocketStream], Awaitable[None]]
+"""Answers one request on its connection; the server closes the connection after it."""
+
+
+@dataclasses.dataclass
+class Server:
+    """A running server: its address, and what it was asked."""
+
+    url: str
+    handler: Handler
+    requests: list[Seen] = dataclasses.field(default_factory=list)
+    hung_up: trio.Event = dataclasses.field(default_factory=trio.Event)
+    """Set when a client goes away while `hang` holds its request."""
+
+
+@contextlib.asynccontextmanager
+async def serving(handler: Handler) -> AsyncGenerator[Server]:
+    """Run a server on a free port of the loopback for the length of the block."""
+    async with trio.open_nursery() as nursery:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        port = listeners[0].socket.getsockname()[1]
+        server = Server(f"http://127.0.0.1:{port}", handler)
+
+        async def connection(stream: trio.SocketStream) -> None:
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                async with stream:
+                    if seen := await _receive(stream):
+                        server.requests.append(seen)
+                        await server.handler(seen, stream)
+
+        nursery.start_soon(trio.serve_listeners, connection, listeners)
+        try:
+            with trio.fail_after(SECONDS):
+                yield server
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def _receive(stream: trio.SocketStream) -> Seen | None:
+    data = b""
+    while b"\r\n\r\n" not in data:
+        chunk = await stream.receive_some()
+        if not chunk:
+            return None
+        data += chunk
+        if data[:1] == b"\x16":  # the start of a TLS handshake
+            await stream.send_all(head(400, {}) + b"this server speaks no TLS")
+            return None
+    start, _, content = data.partition(b"\r\n\r\n")
+    first, *lines = start.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    while len(content) < int(headers.get("content-length", 0)):
+        content += await stream.receive_some()
+    method, path, _ = first.split(" ", 2)
+    return Seen(method, path, headers, content)
+
+
+def reply(
+    body: bytes | str | dict[str, Any] | list[Any],
+    status: int = 200,
+    kind: str = "application/json",
+    **headers: str,
+) -> Handler:
+    """Answer with a whole body; header names are written with `_` for `-`."""
+    data = body if isinstance(body, bytes) else (body if isinstance(body, str) else json.dumps(body)).encode()
+    fields = {"content-type": kind, "content-length": str(len(data))} | {
+        name.replace("_", "-"): value for name, value in headers.items()
+    }
+    return raw(head(status, fields) + data)
+
+
+def head(status: int, headers: dict[str, str]) -> bytes:
+    """The bytes of a status line and headers; the connection ends after each reply."""
+    lines = [f"HTTP/1.1 {status} Reason", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "connection: close", "", ""]).encode()
+
+
+def raw(*pieces: bytes) -> Handler:
+    """Send these bytes as they are, then close."""
+
+    async def handler(_: Seen, stream: trio.SocketStream) -> None:
+        for piece in pieces:
+            await stream.send_all(piece)
+
+    return handler
+
+
+def sse(*pieces: bytes, end: bool = True) -> Handler:
+    """Send an event stream, each piece as one HTTP chunk.
+
+    Args:
+        pieces: the bytes of the stream.
+        end: whether the mark of a complete body follows.
+    """
+    start = head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
+    chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece]
+    return raw(start, *chunks, *([b"0\r\n\r\n"] if end else []))
+
+
+def events(chunks: Iterable[dict[str, Any] | str]) -> bytes:
+    """The bytes of events, one for each chunk."""
+    texts = (chunk if isinstance(chunk, str) else json.dumps(chunk, ensure_ascii=False) for chunk in chunks)
+    return "".join(f"data: {text}\n\n" for text in texts).encode()
+
+
+def hang(server: Server, *first: bytes) -> Handler:
+    """Send some bytes, then wait for the client to go away, and say so in `server.hung_up`."""
+
+    async def handler(_: Seen, stream: trio.SocketStream) -> None:
+        for piece in first:
+            await stream.send_all(piece)
+        with contextlib.suppress(trio.BrokenResourceError):
+            while await stream.receive_some():
+                pass
+        server.hung_up.set()
+
+    return handler
