@@ -86,6 +86,10 @@ def read_text(base: str, path: str, limit: int, *, cut: bool = False) -> str:
         raise ManifestError(path, line, what, "save the file as UTF-8") from None
 
 
+def _now_ns() -> int:
+    return time.time_ns()
+
+
 Signature = tuple[int, int, int, int, int]
 
 
@@ -119,7 +123,7 @@ class Cache:
         signature = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         kept = self._kept.pop((path, kind), None)
         if kept is None or kept.signature != signature or not kept.settled:
-            settled = abs(time.time_ns() - found.st_ctime_ns) > _RACY_NS
+            settled = abs(_now_ns() - found.st_ctime_ns) > _RACY_NS
             kept = _Kept(signature, settled, *_outcome(parse, path))
             while len(self._kept) >= limits.CONFIG_CACHE_MAX:
                 del self._kept[next(iter(self._kept))]
@@ -172,9 +176,13 @@ def foreign(project: str) -> str:
     found = os.lstat(project)
     if stat.S_ISLNK(found.st_mode):
         return f"{project} is not used because it is a symbolic link; make it a folder"
-    if found.st_uid not in (os.geteuid(), 0):
+    if not _friendly(found.st_uid):
         return (
             f"{project} is not used because it belongs to user {found.st_uid}; to allow it, list "
             f"{os.path.dirname(project)} in RNIX_TRUSTED"
         )
     return ""
+
+
+def _friendly(uid: int) -> bool:
+    return uid in (os.geteuid(), 0)

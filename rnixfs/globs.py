@@ -2,13 +2,15 @@
 
 `*`, `?` and `[…]` match within a name, `**` as a whole name matches any number of folders, `{a,b}` stands for
 several patterns, `\\` takes away a meaning. A name that begins with a dot is only matched by a pattern that
-begins with one. Three differences from bash: `a/**` does not give `a/` itself, links to folders are not entered,
-and `.git` is only matched by its full name. With `everything`, names with a dot and `.git` match like others.
+begins with one. Three differences from bash: `a/**` does not give `a/` itself, links to folders are not
+entered, and `.git` is only matched by its full name. With `everything`, names with a dot and `.git` match as all
+others do.
 
 A pattern is walked like a state machine, so a search enters only folders that can still match.
 """
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator
 
@@ -182,7 +184,7 @@ def _plain(name: str) -> str:
 
 
 def _regex(name: str) -> str:
-    """A regular expression for a name; its stars never backtrack into each other, so it is quick on any name."""
+    """A regular expression for a name; its stars never backtrack into each other, so it is always quick."""
     pieces: list[str] = []  # what stands between stars
     current: list[str] = []
     position = 0
@@ -210,7 +212,7 @@ def _regex(name: str) -> str:
 
 
 def _set(name: str, start: int) -> tuple[str, int] | None:
-    """The regular expression of a set whose `[` ends before `start`, and where it ends; None if it never does."""
+    """The regular expression of a set whose `[` stands before `start`, and its end; None if it has none."""
     position = start
     negated = name[position : position + 1] in ("!", "^")
     position += negated
@@ -259,7 +261,7 @@ def _braces(pattern: str) -> list[str]:
             start, options, end = found
             todo.extend(one[:start] + option + one[end:] for option in reversed(options))
         if len(whole) + len(todo) > limits.BRACES_MAX:
-            raise invalid(f"the braces of a pattern may stand for {limits.BRACES_MAX} patterns, these for more")
+            raise invalid(f"braces may stand for {limits.BRACES_MAX} patterns in all; these stand for more")
     return [one for one in whole if one] or whole
 
 
@@ -284,4 +286,4 @@ def _first_braces(pattern: str) -> tuple[int, list[str], int] | None:
         return None
     start, commas, end = whole
     cuts = [start, *commas, end]
-    return start, [pattern[a + 1 : b] for a, b in zip(cuts, cuts[1:], strict=False)], end + 1
+    return start, [pattern[a + 1 : b] for a, b in itertools.pairwise(cuts)], end + 1

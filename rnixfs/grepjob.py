@@ -1,14 +1,15 @@
 """Searching the text of files, in a process of its own.
 
 Python's regular expressions backtrack, hold the interpreter's lock and cannot be interrupted: one bad pattern
-in a thread would stop the whole daemon. A child process can be killed. It takes one JSON object on its standard
-input and gives one on its standard output, imports nothing but the standard library and the search itself, and
-starts in some 50 ms. The daemon imports from here only what it needs to check a request.
+in a thread would stop the whole daemon. A child process can be killed. It takes one JSON object on its
+standard input and gives one on its standard output, imports nothing but the standard library and the search
+itself, and starts in some 50 ms. The daemon imports from here only what it needs to check a request.
 """
 
 import collections
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import re
@@ -16,10 +17,10 @@ import signal
 import stat
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rnixfs import hostpath, limits
+from rnixfs import hostfile, limits
 from rnixfs.edits import printable
 from rnixfs.errors import SyscallError, invalid
 from rnixfs.globs import Pattern, compile_glob
@@ -125,7 +126,7 @@ def _files(roots: Roots, query: Query) -> Iterator[Spot]:
 def _read(spot: Spot) -> str | None:
     """The text of a file; None if it is none."""
     with contextlib.suppress(OSError), spot.parent() as place:
-        fd = hostpath.open_regular(place, spot.name, os.O_RDONLY)
+        fd = hostfile.open_regular(place, spot.name, os.O_RDONLY)
         with open(fd, "rb") as file:
             data = file.read(_BINARY_PROBE)
             if b"\0" in data or os.fstat(fd).st_size > limits.GREP_FILE_MAX:
@@ -147,31 +148,37 @@ class _Result:
         self.searched += 1
         if self.query.fixed and not self.query.ignore_case and self.query.pattern not in text:
             return
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()
         hits = 0
-        for index, line in enumerate(lines):
-            found = find.search(line.removesuffix("\r"))
+        before: collections.deque[str] = collections.deque(maxlen=self.query.context)
+        open_rows: list[dict[str, Any]] = []  # matches whose lines after are not complete
+        for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
+            line = line.removesuffix("\n").removesuffix("\r")
+            for row in open_rows:
+                self.spend(row["after"], clip_line(line))
+            open_rows = [row for row in open_rows if len(row["after"]) < self.query.context]
+            found = find.search(line)
             if found:
                 hits += 1
                 if len(self.matches) < self.query.limit and self.room > 0:
-                    self.add(spot, lines, index, found.start())
+                    row = self.add(spot, number, clip_line(line, found.start()), before)
+                    open_rows += [row] if self.query.context else []
+            before.append(line)
         self.total += hits
         self.files += bool(hits)
 
-    def add(self, spot: Spot, lines: list[str], index: int, column: int) -> None:
-        row: dict[str, Any] = {
-            "path": printable(relative(spot.path, self.cwd)),
-            "line": index + 1,
-            "text": clip_line(lines[index], column),
-        }
-        around = self.query.context
-        if around:
-            row["before"] = [clip_line(line) for line in lines[max(0, index - around) : index]]
-            row["after"] = [clip_line(line) for line in lines[index + 1 : index + 1 + around]]
-        self.room -= sum(map(len, (row["text"], *row.get("before", ()), *row.get("after", ()))))
+    def add(self, spot: Spot, number: int, text: str, before: Iterable[str]) -> dict[str, Any]:
+        row: dict[str, Any] = {"path": printable(relative(spot.path, self.cwd)), "line": number, "text": text}
+        self.room -= len(text)
+        if self.query.context:
+            row |= {"before": [], "after": []}
+            for line in before:
+                self.spend(row["before"], clip_line(line))
         self.matches.append(row)
+        return row
+
+    def spend(self, lines: list[str], line: str) -> None:
+        self.room -= len(line)
+        lines.append(line)
 
     def answer(self) -> dict[str, object]:
         return {
@@ -186,7 +193,6 @@ class _Result:
 
 def clip_line(line: str, column: int = 0) -> str:
     """A line, or the part of a long one that holds `column`, with a sign where something is missing."""
-    line = line.removesuffix("\r")
     if len(line) <= limits.GREP_LINE_MAX:
         return line
     room = limits.GREP_LINE_MAX - 2 * len(_CUT)

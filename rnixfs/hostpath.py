@@ -25,10 +25,8 @@ Opener = Callable[[int, str], int]
 """Opens a folder, as a place only (O_PATH), by its canonical path below a descriptor."""
 
 _PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _SYS_OPENAT2 = 437  # one number on every architecture that numbers system calls like asm-generic
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08  # linux/openat2.h
-_RENAME_NOREPLACE = 1  # linux/fs.h
 
 
 class _How(ctypes.Structure):
@@ -36,8 +34,7 @@ class _How(ctypes.Structure):
 
 
 _HOW = _How(_PLACE, 0, _BENEATH | _NO_MAGICLINKS | _NO_SYMLINKS)
-_libc = ctypes.CDLL(None, use_errno=True)
-_syscall = _libc.syscall
+_syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t)
 _syscall.restype = ctypes.c_long
 
@@ -326,74 +323,3 @@ class _Resolution:
 
     def outside(self) -> SyscallError:
         return denied(f"{self.asked} is outside of the folders that may be reached: {self.roots}")
-
-
-def open_regular(place: int, name: str, flags: int) -> int:
-    """Open a regular file of a folder, never waiting and never following a link.
-
-    Args:
-        place: descriptor of the folder.
-        name: one name.
-        flags: access mode, O_APPEND and O_TRUNC; O_TRUNC is done only once the file is known to be one.
-
-    Raises:
-        OSError: as the kernel says; ELOOP for a link.
-        SyscallError: PERMISSION for pipes, sockets and devices, IS_DIRECTORY for folders.
-    """
-    # Opening a device can have effects, and a pipe can wait: look first, and again at what was opened.
-    check_regular(os.stat(name, dir_fd=place, follow_symlinks=False), name)
-    fd = os.open(name, (flags & ~(os.O_TRUNC | os.O_CREAT)) | _SAFE, dir_fd=place)
-    try:
-        check_regular(os.fstat(fd), name)
-        if flags & os.O_TRUNC:
-            os.ftruncate(fd, 0)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def check_regular(found: os.stat_result, name: str) -> None:
-    """Raise for what is neither a regular file nor a link."""
-    mode = found.st_mode
-    if stat.S_ISDIR(mode):
-        raise SyscallError(Code.IS_DIRECTORY, f"{name} is a folder")
-    if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-        raise denied(f"{name} is a {_special(mode)}; only regular files can be opened here")
-
-
-def _special(mode: int) -> str:
-    words = {stat.S_IFIFO: "named pipe", stat.S_IFSOCK: "socket"}
-    return words.get(stat.S_IFMT(mode), "device")
-
-
-def create_regular(place: int, name: str, flags: int, mode: int) -> int:
-    """Make a new regular file with exactly these permission bits and open it; EEXIST if the name is taken."""
-    fd = os.open(name, (flags & ~os.O_TRUNC) | os.O_CREAT | os.O_EXCL | _SAFE, mode & 0o777, dir_fd=place)
-    try:
-        os.fchmod(fd, mode & 0o777)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def chmod(place: int, name: str, mode: int) -> None:
-    """Set permission bits of a name, never through a link (Linux has no plain call for that)."""
-    fd = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place)
-    try:
-        os.chmod(f"/proc/self/fd/{fd}", mode)
-    finally:
-        os.close(fd)
-
-
-def rename(place: int, name: str, target: int, new: str, *, replace: bool) -> None:
-    """Move a name, in one step of the kernel; EEXIST if `new` is there and must not be replaced."""
-    if replace:
-        os.rename(name, new, src_dir_fd=place, dst_dir_fd=target)
-        return
-    # libc has the call since glibc 2.28; its number differs from machine to machine.
-    call = getattr(_libc, "renameat2", None)
-    if call is None or call(place, os.fsencode(name), target, os.fsencode(new), _RENAME_NOREPLACE):
-        number = ctypes.get_errno() if call else errno.ENOSYS
-        raise OSError(number, os.strerror(number), name)

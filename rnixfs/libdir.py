@@ -91,6 +91,8 @@ class ShelfDir(Dir):
         return [(name, node) for name, node in found if node is not None]
 
     def _child(self, name: str) -> Node | None:
+        if name in ("", ".", "..") or "/" in name:
+            return None
         path = os.path.join(self.path, name)
         try:
             mode = _look(self.base, path).st_mode
@@ -134,6 +136,7 @@ def _shelf_dir(shelf: Callable[[], Shelf], what: Shelved) -> Dir:
     def find(name: str, caller: Caller) -> Node | None:
         try:
             source, folder = shelf().find(what, name)
+            _look(source.folder, folder)
         except SyscallError:
             return None
         return ShelfDir(source.folder, folder)

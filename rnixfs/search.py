@@ -97,7 +97,12 @@ def _entries(roots: Roots, folder: Spot, pattern: Pattern, states: States, stop:
 
 
 def _matching(
-    roots: Roots, folder: Spot, pattern: Pattern, states: States, names: Iterator["os.DirEntry[str]"], stop: Stop
+    roots: Roots,
+    folder: Spot,
+    pattern: Pattern,
+    states: States,
+    names: Iterator["os.DirEntry[str]"],
+    stop: Stop,
 ) -> Iterator[_Entry]:
     for count, name in enumerate(names):
         if count % _STOP_EVERY == 0 and stop():

@@ -187,13 +187,13 @@ class Syscalls:
             SyscallError: BAD_FD.
         """
         await trio.lowlevel.checkpoint()
-        with self._call("Close", fd=fd):
-            self.close_now(fd)
+        self.close_now(fd)
 
     def close_now(self, fd: int) -> None:
-        """Close without a checkpoint and without a line in the trace, for cleanup after a cancellation."""
-        self._process.file(fd).file.close()
-        del self._process.files[fd]
+        """Close without a checkpoint, for cleanup after a cancellation."""
+        with self._call("Close", fd=fd):
+            self._process.file(fd).file.close()
+            del self._process.files[fd]
 
     async def stat(self, path: str) -> Stat:
         """What is known of a path.

@@ -29,22 +29,34 @@ CALL_LS = Call("shell", {"command": "ls"})
 CALL_PS = Call("shell", {"command": "ps"})
 
 
+def calls_of(reply: str) -> tuple[Call, ...]:
+    found = parse_reply(reply)
+    assert isinstance(found, Calls)
+    return found.calls
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
         pytest.param(LS, Calls((CALL_LS,)), id="alone"),
         pytest.param(f"\n  {LS}\n", Calls((CALL_LS,)), id="space around"),
         pytest.param(f"I look.\n{LS}", Calls((CALL_LS,), "I look."), id="last in the text"),
-        pytest.param(f"I look.\n{LS}\nThen I see.", Calls((CALL_LS,), "I look.\nThen I see."), id="text after"),
+        pytest.param(
+            f"I look.\n{LS}\nThen I see.", Calls((CALL_LS,), "I look.\nThen I see."), id="text after"
+        ),
         pytest.param(f"So:\n```json\n{LS}\n```", Calls((CALL_LS,), "So:"), id="json fence"),
         pytest.param(f"```\n{LS}\n```", Calls((CALL_LS,)), id="plain fence"),
         pytest.param(f"```json\n{LS}", Calls((CALL_LS,)), id="fence never closed"),
         pytest.param(f"{LS}\n{PS}", Calls((CALL_LS, CALL_PS)), id="two lines"),
         pytest.param(f"{LS}{PS}", Calls((CALL_LS, CALL_PS)), id="two without space"),
         pytest.param(f"[{LS}, {PS}]", Calls((CALL_LS, CALL_PS), "[\n,\n]"), id="a list of two"),
-        pytest.param(f"```json\n{LS}\n```\nand\n```json\n{PS}\n```", Calls((CALL_LS, CALL_PS), "and"), id="fences"),
+        pytest.param(
+            f"```json\n{LS}\n```\nand\n```json\n{PS}\n```", Calls((CALL_LS, CALL_PS), "and"), id="fences"
+        ),
         pytest.param('{"tool": "t", "action": "tool_call"}', Calls((Call("t"),)), id="other order, no data"),
-        pytest.param('{"action": "tool_call", "tool": "t", "data": null}', Calls((Call("t"),)), id="null data"),
+        pytest.param(
+            '{"action": "tool_call", "tool": "t", "data": null}', Calls((Call("t"),)), id="null data"
+        ),
         pytest.param(
             '{"action": "tool_call", "tool": "t", "data": {"a": "}{\\"}"}}',
             Calls((Call("t", {"a": '}{"}'}),)),
@@ -60,14 +72,20 @@ CALL_PS = Call("shell", {"command": "ps"})
             Calls((Call("t", {"a": "one\ntwo"}),)),
             id="a raw line break in a string",
         ),
-        pytest.param('Use {x} or { "quoted. ' + LS, Calls((CALL_LS,), 'Use {x} or { "quoted.'), id="stray braces"),
+        pytest.param(
+            'Use {x} or { "quoted. ' + LS, Calls((CALL_LS,), 'Use {x} or { "quoted.'), id="stray braces"
+        ),
         pytest.param('{"note": 1}\n' + LS, Calls((CALL_LS,), '{"note": 1}'), id="another object before"),
         pytest.param(LS + '\n{"files": 3}', Calls((CALL_LS,), '{"files": 3}'), id="another object after"),
         pytest.param(
-            LS + '\n{"action": "complete", "data": {"result": "done"}}', Calls((CALL_LS,)), id="calls before complete"
+            LS + '\n{"action": "complete", "data": {"result": "done"}}',
+            Calls((CALL_LS,)),
+            id="calls before complete",
         ),
         pytest.param(
-            '{"action": "plan", "data": {"steps": ["a", "b"], "reason": "why"}}', Plan(("a", "b"), "why"), id="plan"
+            '{"action": "plan", "data": {"steps": ["a", "b"], "reason": "why"}}',
+            Plan(("a", "b"), "why"),
+            id="plan",
         ),
         pytest.param(
             '{"action": "spawn", "tool": "count files", "data": {"agent": "analyst", "model": "m"}}',
@@ -75,8 +93,12 @@ CALL_PS = Call("shell", {"command": "ps"})
             id="spawn",
         ),
         pytest.param('{"action": "spawn", "data": {"intent": "x"}}', Spawn("x"), id="spawn, intent in data"),
-        pytest.param('{"action": "complete", "tool": "", "data": {"result": "42"}}', Complete("42"), id="complete"),
-        pytest.param('{"action": "complete", "data": {"result": {"n": 1}}}', Complete('{"n":1}'), id="JSON result"),
+        pytest.param(
+            '{"action": "complete", "tool": "", "data": {"result": "42"}}', Complete("42"), id="complete"
+        ),
+        pytest.param(
+            '{"action": "complete", "data": {"result": {"n": 1}}}', Complete('{"n":1}'), id="JSON result"
+        ),
         pytest.param('All is well. {"action": "complete"}', Complete("All is well."), id="result beside it"),
         pytest.param('{"action": "replan", "data": {"reason": "no"}}', Replan("no"), id="replan"),
         pytest.param('{"action": "specialize", "tool": "git"}', Specialize("git"), id="specialize"),
@@ -127,7 +149,10 @@ def test_anything_else_is_the_final_answer(reply):
         ('{"action": "complete"}', '"complete" needs'),
         ('{"action": "replan"}', '"replan" needs'),
         ('{"action": "specialize", "tool": " "}', '"specialize" needs'),
-        ('{"action": "call_tool", "tool": "t", "data": {}}', "there is no action 'call_tool'; there are: tool_call"),
+        (
+            '{"action": "call_tool", "tool": "t", "data": {}}',
+            "there is no action 'call_tool'; there are: tool_call",
+        ),
         ('{"action": 7, "tool": "t", "data": {}}', "there is no action 7"),
         (LS + ' {"action": "tool_call"}', '"tool_call" needs "tool"'),
     ],
@@ -164,16 +189,17 @@ def test_the_work_on_a_hostile_megabyte_is_bounded(reply):
 def test_an_action_behind_many_stray_braces_is_found():
     """The bound leaves room for text that merely looks odd."""
     reply = '{"open ' * 50 + "\n" + LS
-    assert parse_reply(reply).calls == (CALL_LS,)
+    assert calls_of(reply) == (CALL_LS,)
 
 
 def test_a_long_reply_is_read_to_its_end():
     """A megabyte of prose and code before the action does not hide it."""
     reply = 'if (x) { y("z"); }\n' * (MEGABYTE // 20) + LS
-    assert parse_reply(reply).calls == (CALL_LS,)
+    assert calls_of(reply) == (CALL_LS,)
 
 
-TRICKY = st.text(alphabet=st.sampled_from(list('{}[]":,\\ \n`action0') + ['"action"', '"tool"', "tool_call", "```"]))
+PIECES = [*'{}[]":,\\ \n`0a', '"action"', '"tool"', '"data"', '"tool_call"', "```"]
+TRICKY = st.lists(st.sampled_from(PIECES)).map("".join)
 
 
 @given(st.one_of(st.text(), TRICKY))
@@ -185,10 +211,15 @@ def test_no_text_raises(text):
         assert found.text == text
 
 
-NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: name.strip() == name != "")
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(
+    lambda name: name.strip() == name != ""
+)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab{}\"\\"), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab{}"\\'), inner, max_size=3),
     max_leaves=8,
 )
 
@@ -208,14 +239,19 @@ def test_calls_survive_the_trip(calls, prose, fenced):
     assert list(found.calls) == [Call(tool, data) for tool, data in calls]
 
 
-SHELL = ToolSpec("shell", "Runs\n  a command.", {"type": "object", "properties": {"command": {"type": "string"}}})
+SHELL = ToolSpec(
+    "shell", "Runs\n  a command.", {"type": "object", "properties": {"command": {"type": "string"}}}
+)
 READ = ToolSpec("read", "Reads a file.", {"properties": {"path": {"type": "string"}}, "type": "object"})
 
 
 def test_the_description_names_every_tool_and_action():
     """A model reads every tool with its schema, and how to write each action."""
     text = describe_protocol([SHELL, READ])
-    assert '- shell: Runs a command.\n  arguments: {"properties":{"command":{"type":"string"}},"type":"object"}' in text
+    assert (
+        '- shell: Runs a command.\n  arguments: {"properties":{"command":{"type":"string"}},"type":"object"}'
+        in text
+    )
     assert "- read: Reads a file." in text
     for name in action.ACTIONS:
         assert f'{{"action": "{name}"' in text

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import select
-import shutil
 import signal
 import sys
 import time
@@ -223,6 +222,7 @@ def unmount(mount: str, force: bool = False) -> None:
 
 
 def _detach(mount: str, lazily: bool) -> None:
+    import shutil
     import subprocess
 
     tool = shutil.which("fusermount3") or shutil.which("fusermount")

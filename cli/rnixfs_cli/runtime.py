@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import stat
 from collections.abc import Iterator
@@ -71,6 +70,8 @@ def log_tail(count: int = 5) -> str:
 @contextlib.contextmanager
 def starting(mountpoint: str) -> Iterator[None]:
     """Hold the lock that lets one command at a time start the daemon of a mountpoint."""
+    import hashlib
+
     name = hashlib.sha256(os.fsencode(mountpoint)).hexdigest()[:16]
     lock = os.open(os.path.join(folder(), f"{name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

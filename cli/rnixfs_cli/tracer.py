@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rnixfs_cli import attention
 from rnixfs_cli.errors import CommandError
 from rnixfs_cli.tree import CHUNK, Tree
 
@@ -157,8 +158,9 @@ class Tracer:
     def run(self) -> None:
         """Go on until every traced process has ended."""
         while self.traced or self._late_children():
-            progress = [self._pull(descriptor) for descriptor, _ in self._poller.poll()]
-            if not any(progress):
+            ready = attention.wait(self._poller)
+            progress = [self._pull(descriptor) for descriptor in ready]
+            if ready and not any(progress):
                 time.sleep(_IDLE_SECONDS)
 
     def _late_children(self) -> bool:

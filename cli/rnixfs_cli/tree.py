@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from rnixfs_cli import attention
 from rnixfs_cli.errors import CommandError, from_oserror
 
 CHUNK = 1 << 16  # bytes asked for at once
@@ -181,10 +182,20 @@ def chunks(descriptor: int) -> Iterator[bytes]:
         yield data
 
 
+def live(descriptor: int) -> Iterator[bytes]:
+    """What a stream gives until its end, as it comes; signals are noticed while it waits."""
+    while True:
+        attention.readable(descriptor)
+        data = os.read(descriptor, CHUNK)
+        if not data:
+            return
+        yield data
+
+
 def lines(descriptor: int) -> Iterator[str]:
-    """The lines that a descriptor gives until its end, as they come, without newlines."""
+    """The lines that a stream gives until its end, as they come, without newlines."""
     rest = b""
-    for data in chunks(descriptor):
+    for data in live(descriptor):
         *whole, rest = (rest + data).split(b"\n")
         for line in whole:
             yield line.decode("utf-8", "replace")

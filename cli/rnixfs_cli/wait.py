@@ -9,7 +9,7 @@ import click
 from rnixfs_cli.errors import CommandError
 from rnixfs_cli.screen import exit_line, model_label
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
-from rnixfs_cli.tree import Tree, chunks
+from rnixfs_cli.tree import Tree, live
 
 
 @click.command()
@@ -42,7 +42,7 @@ def end_of(tree: Tree, descriptor: int, pid: int) -> dict[str, Any]:
         CommandError: the daemon ended first.
     """
     try:
-        data = b"".join(chunks(descriptor))
+        data = b"".join(live(descriptor))
     except OSError as error:
         raise tree.failure(error, f"proc/{pid}/wait", "Wait", pid) from None
     finally:

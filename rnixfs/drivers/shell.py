@@ -13,8 +13,8 @@ import codecs
 import math
 import os
 import shutil
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 import msgspec
 import trio
@@ -60,6 +60,23 @@ _REQUEST_SCHEMA: dict[str, Any] = {
     },
     "description": "Or text: the command alone, answered in text as it comes.",
 }
+
+
+class Runner(Protocol):
+    """What the shell needs of `children.Children`."""
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        agent: int,
+        stdout: children.Give,
+        stderr: children.Give | None,
+        timeout: float,
+    ) -> children.Ended:
+        """Run a program to its end, and end all that it left."""
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -113,12 +130,12 @@ class Shell:
 
     def __init__(
         self,
-        runner: children.Children,
+        runner: Runner,
         whereabouts: Callable[[Caller], Place],
         mountpoint: Callable[[], str] = str,
         find: Callable[[str], str | None] = shutil.which,
     ) -> None:
-        self._children = runner
+        self._runner = runner
         self._whereabouts = whereabouts
         self._mountpoint = mountpoint
         self._bash = find("bash")
@@ -172,7 +189,7 @@ class Shell:
         def take(data: bytes) -> None:
             _write(sink, output.feed(data))
 
-        ended = await command.run(self._children, take, None)
+        ended = await command.run(self._runner, take, None)
         _write(sink, output.finish())
         if ended.timed_out:
             note = f"[timed out after {command.timeout_ms} ms]"
@@ -185,7 +202,7 @@ class Shell:
 
     async def _answer_json(self, command: "_Command", sink: Sink) -> None:
         stdout, stderr = _Output(), _Output()
-        ended = await command.run(self._children, stdout.keep, stderr.keep)
+        ended = await command.run(self._runner, stdout.keep, stderr.keep)
         result = Result(
             stdout=stdout.text(),
             stderr=stderr.text(),
@@ -224,7 +241,7 @@ class _Command(msgspec.Struct, frozen=True):
     timeout_ms: int
 
     async def run(
-        self, runner: children.Children, stdout: children.Give, stderr: children.Give | None
+        self, runner: Runner, stdout: children.Give, stderr: children.Give | None
     ) -> children.Ended:
         return await runner.run(
             self.argv,

@@ -5,6 +5,8 @@ signal ends, and a server that touches its own mount from its loop waits for its
 FUSE mount: what is mounted where comes from /proc/self/mountinfo, paths are resolved without looking into
 such mounts, and the one question that only the mount can answer (does its server live?) is asked by a child
 process that may be left behind.
+
+Longer than most modules: one table of the host's mounts serves finding, clearing, taking off and checking.
 """
 
 import ctypes
@@ -19,13 +21,13 @@ import stat
 import sys
 from collections.abc import Iterable
 
+from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, from_oserror
 
 SUBTYPE = "rnix"  # the file system's type is fuse.rnix in `mount` and `findmnt`
 PROBE_SECONDS = 5.0  # how long a live server may take to answer before it is taken for hanging
 TOOL_SECONDS = 10.0  # how long fusermount3 may take
 STALE_MAX = 100  # dead mounts taken off one folder; they stack when a daemon is killed again and again
-_LINKS_MAX = 40  # symbolic links followed in one path, as Linux does
 
 _SOURCE = re.compile(r"rnixfs:(\d+)")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -151,7 +153,7 @@ def canonical(path: str, table: Iterable[Mount] | None = None) -> str:
             done = here
             continue
         links += 1
-        if links > _LINKS_MAX:
+        if links > limits.LINK_DEPTH_MAX:
             raise SyscallError(Code.TOO_MANY_LINKS, f"too many symbolic links in {path}")
         if target.startswith("/"):
             done = "/"

@@ -63,7 +63,7 @@ async def collect(sys: Syscalls) -> dict[str, Tool]:
         for info in (await describe(sys, path)).tools:
             tools[info.name] = _device_tool(path, info)
     for tool in _OWN:
-        if await _may_use(sys, tool.device):
+        if sys.may_use(tool.device):
             tools[tool.spec.name] = tool
     return dict(sorted(tools.items()))
 
@@ -80,14 +80,6 @@ async def describe(sys: Syscalls, path: str) -> Description:
         return msgspec.json.decode(await sys.read_all(fd), type=Description)
     finally:
         sys.close_now(fd)
-
-
-async def _may_use(sys: Syscalls, path: str) -> bool:
-    try:
-        await sys.stat(path)
-    except SyscallError:
-        return False
-    return sys.may_use(path)
 
 
 def _device_tool(path: str, info: ToolInfo) -> Tool:

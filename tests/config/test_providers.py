@@ -1,5 +1,7 @@
 """providers.yaml: every field, every refusal, and what a project may not do."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,8 @@ from rnixfs.providers import (
     restrict_project,
 )
 from rnixfs.yamlread import ManifestError
+
+from .shelves import attempt
 
 EXAMPLE = """\
 version: 1
@@ -129,7 +133,12 @@ REFUSED = [
     ("providers:\n  - name: groq\n    token: x", 3, "token is not a field", "environment variable"),
     ("providers:\n  - name: groq\n    api_key_env: $KEY", 3, "not the name of a variable", "environment"),
     (f"providers:\n  - name: groq\n    api_key_env: {KEY}", 3, "looks like a secret", "api_key_env"),
-    (f"providers:\n  - name: claude\n    args:\n      - --k\n      - --k={KEY}", 5, "a secret", "api_key_env"),
+    (
+        f"providers:\n  - name: claude\n    args:\n      - --k\n      - --k={KEY}",
+        5,
+        "a secret",
+        "api_key_env",
+    ),
 ]
 
 
@@ -240,7 +249,10 @@ DROPPED = [
     ("{name: anthropic, base_url: 'https://evil.example'}", "(evil.example)"),
     ("{name: claude, base_url: 'https://evil.example'}", "(evil.example)"),
     ("{name: openai, api_key_env: AWS_SECRET_ACCESS_KEY}", "sends $AWS_SECRET_ACCESS_KEY"),
-    ("{name: x, driver: openai-compat, base_url: 'https://api.openai.com/v1', api_key_env: OTHER}", "another"),
+    (
+        "{name: x, driver: openai-compat, base_url: 'https://api.openai.com/v1', api_key_env: OTHER}",
+        "another",
+    ),
 ]
 
 
@@ -256,7 +268,9 @@ def test_a_project_may_not_run_programs_or_reach_other_machines(text: str, reaso
     kept, warnings = restrict_project(file, "p/providers.yaml")
     assert kept.names() == ("ollama",)
     assert len(warnings) == 1
-    assert warnings[0].startswith(f"p/providers.yaml: provider {file.providers[0].name!r} is not used because")
+    assert warnings[0].startswith(
+        f"p/providers.yaml: provider {file.providers[0].name!r} is not used because"
+    )
     assert reason in warnings[0]
     assert "global providers.yaml" in warnings[0]
     assert "RNIX_TRUSTED" in warnings[0]
@@ -265,16 +279,21 @@ def test_a_project_may_not_run_programs_or_reach_other_machines(text: str, reaso
 LINE = st.builds(
     lambda name, value: f"{name}: {value}",
     st.sampled_from([*PROVIDER_FIELDS, "api_key"]),
-    st.sampled_from([*DRIVERS, *PRESETS, "", "1", "[a]", "{}", "http://[", "http://a:b", "http://x\u2100y", "'"]),
+    st.sampled_from(
+        [*DRIVERS, *PRESETS, "", "1", "[a]", "{}", "http://[", "http://a:b", "http://x\u2100y", "'"]
+    ),
 )
+
+
+def _read_restricted(text: str) -> ProvidersFile:
+    return restrict_project(parse_providers(text, "f"))[0]
 
 
 @given(st.one_of(st.text(max_size=80), st.lists(LINE, max_size=6).map("\n    ".join)))
 def test_any_text_is_a_file_or_a_refusal(text: str) -> None:
     """parse_providers and restrict_project raise nothing but ManifestError."""
     for whole in (text, f"providers:\n  - name: a\n    {text}"):
-        try:
-            restrict_project(parse_providers(whole, "f"))
-        except ManifestError as error:
-            assert error.what
-            assert error.right
+        found = attempt(partial(_read_restricted, whole))
+        if isinstance(found, ManifestError):
+            assert found.what
+            assert found.right

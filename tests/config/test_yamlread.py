@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from rnixfs import limits
 from rnixfs.errors import Code
-from rnixfs.yamlread import Doc, Fields, ManifestError, Value, load
+from rnixfs.yamlread import Fields, ManifestError, Value, load
+
+from .shelves import attempt
 
 
 def bare(value: Value) -> object:
@@ -48,8 +50,8 @@ def fields_of(text: str) -> Fields:
         ("~", None),
         ("", None),
         ("null", None),
-        ("9" * 50, "9" * 50),
-        ("1" * 39 + "_0", "1" * 39 + "_0"),
+        ("9" * 50, float("9" * 50)),
+        ("30_000", "30_000"),
     ],
 )
 def test_plain_words_mean_what_yaml_1_2_says(word: str, meaning: object) -> None:
@@ -180,21 +182,21 @@ def test_the_nearest_field_is_suggested() -> None:
 
 
 def test_a_file_that_is_no_mapping_is_refused() -> None:
-    with pytest.raises(ManifestError, match="f.yaml:1: the file is a list; write fields"):
+    with pytest.raises(ManifestError, match=r"^f\.yaml:1: the file is a list; write fields"):
         fields_of("- a")
 
 
-YAMLISH = st.text(st.sampled_from(list("ab01 \n\t:-?[]{},&*!|>'\"%@#~.\\<=u\x00\x85\ufeff\ud800é")), max_size=60)
+YAMLISH = st.text(
+    st.sampled_from(list("ab01 \n\t:-?[]{},&*!|>'\"%@#~.\\<=u\x00\x85\ufeff\ud800é")), max_size=60
+)
 
 
 @given(st.one_of(st.text(max_size=200), YAMLISH))
 def test_any_text_is_taken_or_refused_with_a_line_in_it(text: str) -> None:
     """load never raises anything but ManifestError, and names a line that the text has."""
-    try:
-        assert isinstance(load(text, "f"), Doc)
-    except ManifestError as error:
-        breaks = len(text.splitlines()) + 1
-        assert 1 <= error.line <= breaks + 1
+    found = attempt(lambda: load(text, "f"))
+    if isinstance(found, ManifestError):
+        assert 1 <= found.line <= len(text.splitlines()) + 1
 
 
 PLAIN = st.one_of(

@@ -27,7 +27,7 @@ class Seen:
 
 
 Handler = Callable[[Seen, trio.SocketStream], Awaitable[None]]
-"""Answers one request on its connection; the server closes the connection after it."""
+"""Answers one request on its connection."""
 
 
 @dataclasses.dataclass
@@ -36,7 +36,12 @@ class Server:
 
     url: str
     handler: Handler
+    keep: bool = False
+    """Whether a connection serves one request after another."""
+    connections: int = 0
     requests: list[Seen] = dataclasses.field(default_factory=list)
+    asked: trio.Event = dataclasses.field(default_factory=trio.Event)
+    """Set when the first request has come."""
     hung_up: trio.Event = dataclasses.field(default_factory=trio.Event)
     """Set when a client goes away while `hang` holds its request."""
 
@@ -51,10 +56,14 @@ async def serving(handler: Handler) -> AsyncGenerator[Server]:
 
         async def connection(stream: trio.SocketStream) -> None:
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                server.connections += 1
                 async with stream:
-                    if seen := await _receive(stream):
+                    while seen := await _receive(stream):
                         server.requests.append(seen)
+                        server.asked.set()
                         await server.handler(seen, stream)
+                        if not server.keep:
+                            break
 
         nursery.start_soon(trio.serve_listeners, connection, listeners)
         try:
@@ -97,14 +106,15 @@ def reply(
     return raw(head(status, fields) + data)
 
 
-def head(status: int, headers: dict[str, str]) -> bytes:
-    """The bytes of a status line and headers; the connection ends after each reply."""
-    lines = [f"HTTP/1.1 {status} Reason", *(f"{name}: {value}" for name, value in headers.items())]
-    return "\r\n".join([*lines, "connection: close", "", ""]).encode()
+def head(status: int, headers: dict[str, str], *, connection: str = "close") -> bytes:
+    """The bytes of a status line and headers."""
+    fields = {**headers, "connection": connection}
+    lines = [f"HTTP/1.1 {status} Reason", *(f"{name}: {value}" for name, value in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
 
 
 def raw(*pieces: bytes) -> Handler:
-    """Send these bytes as they are, then close."""
+    """Send these bytes as they are."""
 
     async def handler(_: Seen, stream: trio.SocketStream) -> None:
         for piece in pieces:
@@ -113,14 +123,16 @@ def raw(*pieces: bytes) -> Handler:
     return handler
 
 
-def sse(*pieces: bytes, end: bool = True) -> Handler:
+def sse(*pieces: bytes, end: bool = True, connection: str = "close") -> Handler:
     """Send an event stream, each piece as one HTTP chunk.
 
     Args:
         pieces: the bytes of the stream.
         end: whether the mark of a complete body follows.
+        connection: the header of that name.
     """
-    start = head(200, {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"})
+    fields = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked"}
+    start = head(200, fields, connection=connection)
     chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece]
     return raw(start, *chunks, *([b"0\r\n\r\n"] if end else []))
 

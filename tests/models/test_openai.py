@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from rnixfs import limits
 from rnixfs.drivers.openai import OpenAICompatible
@@ -469,11 +470,12 @@ async def test_a_reader_that_refuses_more() -> None:
 
 async def test_nobody_listens() -> None:
     """A refused connection says where, and asks the right question."""
-    with socket.create_server(("127.0.0.1", 0)) as unused:
-        port = unused.getsockname()[1]
-    async with model_of(f"http://127.0.0.1:{port}") as model:
-        with pytest.raises(SyscallError) as caught:
-            await model.complete(ModelRequest(intent="hi"))
+    with socket.socket() as silent:  # held, so that nobody else listens at its port
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        async with model_of(f"http://127.0.0.1:{port}") as model:
+            with pytest.raises(SyscallError) as caught:
+                await model.complete(ModelRequest(intent="hi"))
     assert caught.value.code == Code.SERVICE_UNAVAILABLE
     assert f"127.0.0.1:{port}" in caught.value.reason
     assert "is the server running?" in caught.value.reason
@@ -527,27 +529,42 @@ async def test_broken_exchanges(sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_server_that_never_answers(stream: bool) -> None:
+async def test_a_server_that_never_answers(stream: bool, mock_clock: trio.testing.MockClock) -> None:
     """The request's time limit ends the call, and its connection."""
-    async with serving(reply("")) as server, model_of(server.url) as model:
+    request = ModelRequest(intent="hi", timeout_ms=2500)
+    async with serving(reply("")) as server, model_of(server.url) as model, trio.open_nursery() as nursery:
         server.handler = servers.hang(server)
-        request = ModelRequest(intent="hi", timeout_ms=300)
+
+        async def late() -> None:
+            await server.asked.wait()
+            mock_clock.jump(3)
+
+        nursery.start_soon(late)
         with pytest.raises(SyscallError) as caught:
             await (model.stream(request, lambda text: None) if stream else model.complete(request))
         await server.hung_up.wait()
     assert caught.value.code == Code.TIMEOUT
-    assert "0.3 s" in caught.value.reason
+    assert "2.5 s" in caught.value.reason
 
 
-async def test_a_stream_that_stalls() -> None:
+async def test_a_stream_that_stalls(mock_clock: trio.testing.MockClock) -> None:
     """The time limit covers the whole answer, not the time between two pieces."""
-    async with serving(reply("")) as server, model_of(server.url, timeout_s=0.5) as model:
+    async with serving(reply("")) as server, model_of(server.url, timeout_s=5) as model:
         start = servers.head(200, {"content-type": "text/event-stream"})
         server.handler = servers.hang(server, start + events([delta("some")]))
         with pytest.raises(SyscallError) as caught:
-            await model.stream(ModelRequest(intent="hi"), lambda text: None)
+            await model.stream(ModelRequest(intent="hi"), lambda text: mock_clock.jump(6))
         await server.hung_up.wait()
     assert caught.value.code == Code.TIMEOUT
+
+
+async def test_streams_share_a_connection(mock_clock: trio.testing.MockClock) -> None:
+    """A stream read to its end leaves its connection to the next call. (Time stands still here.)"""
+    async with serving(sse(STREAM, connection="keep-alive")) as server, model_of(server.url) as model:
+        server.keep = True
+        for _ in range(3):
+            assert await model.stream(ModelRequest(intent="hi"), lambda text: None) == STREAMED
+        assert (len(server.requests), server.connections) == (3, 1)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -562,8 +579,7 @@ async def test_cancelling_closes_the_connection(stream: bool) -> None:
                 await (model.stream(request, lambda text: None) if stream else model.complete(request))
 
             nursery.start_soon(asking)
-            while not server.requests:
-                await trio.lowlevel.checkpoint()
+            await server.asked.wait()
             nursery.cancel_scope.cancel()
         await server.hung_up.wait()
         server.handler = reply(completion({"content": "again"}))

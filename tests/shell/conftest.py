@@ -6,6 +6,7 @@ import pathlib
 import secrets
 import signal
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -44,7 +45,7 @@ class Host:
 
     async def run(self, argv: list[str], **options) -> Ended:
         """Run a program to its end, and keep what it prints."""
-        defaults = {
+        defaults: dict[str, Any] = {
             "cwd": self.cwd,
             "env": self.env,
             "stdout": self.out.extend,
@@ -60,9 +61,10 @@ class Host:
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for something that must happen."""
         with trio.move_on_after(PATIENCE):
-            while not condition():
+            while True:
+                if condition():
+                    return
                 await trio.sleep(0.01)
-            return
         pytest.fail(f"not within {PATIENCE} s: {what}")
 
     async def cancelled_when_ready(self, command: str, **options) -> None:

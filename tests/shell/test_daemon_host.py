@@ -60,7 +60,7 @@ def daemon(body: str, **options) -> str:
         **options,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.mark.parametrize("closed", ["0", "0, 1", "0, 1, 2"])

@@ -1,0 +1,290 @@
+"""Finding, starting and describing the daemon, with a stand-in for it that lays plain files."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SECONDS = 60
+
+# Says what it was called with, mounts nothing, and leaves: the files stay, as if it went on.
+READY = """
+import json, os, pathlib, sys
+arguments = sys.argv[1:]
+where = pathlib.Path(arguments[arguments.index("--mount") + 1])
+with open(STARTS, "a") as starts:
+    start = {"arguments": arguments, "sid": os.getsid(0) == os.getpid(), "cwd": os.getcwd()}
+    starts.write(json.dumps(start) + "\\n")
+(where / "sys").mkdir(parents=True)
+(where / "proc").mkdir()
+(where / "sys/version").write_text("0.0.1")
+(where / "proc/processes").write_text("")
+os.write(int(arguments[arguments.index("--ready-fd") + 1]), b"ready\\n")
+"""
+FAILS = """
+import os, sys
+os.write(int(sys.argv[sys.argv.index("--ready-fd") + 1]), b"error: /dev/fuse is missing; load the module\\n")
+"""
+DIES = """
+import sys
+print("no room on this host", file=sys.stderr)
+sys.exit(1)
+"""
+
+
+class Host:
+    """A host on which `rnixfs.boot` is a stand-in."""
+
+    def __init__(self, folder, boot):
+        self.folder = folder
+        self.mount = folder / "mnt"
+        self.starts_file = folder / "starts"
+        package = folder / "packages" / "rnixfs"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text("")
+        (package / "boot.py").write_text(f"STARTS = {str(self.starts_file)!r}\n" + boot)
+        self.env = os.environ | {
+            "RNIX_MOUNT": str(self.mount),
+            "XDG_RUNTIME_DIR": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(folder / "packages"), str(ROOT / "cli")]),
+        }
+
+    def start(self, *words):
+        return subprocess.Popen(
+            [sys.executable, "-m", "rnixfs_cli", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.env,
+            cwd=self.folder,
+        )
+
+    def __call__(self, *words):
+        process = self.start(*words)
+        try:
+            out, err = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+        return process.returncode, out, err
+
+    def starts(self):
+        if not self.starts_file.exists():
+            return []
+        return [json.loads(line) for line in self.starts_file.read_text().splitlines()]
+
+
+@pytest.fixture
+def host(tmp_path):
+    return Host(tmp_path, READY)
+
+
+def test_the_first_command_starts_the_daemon(host):
+    """A command that finds no daemon starts one that leaves when idle, in a session of its own."""
+    status, out, err = host("ps")
+    assert (status, err) == (0, "")
+    assert out.lstrip().startswith("PID")
+    (start,) = host.starts()
+    arguments = start["arguments"]
+    assert arguments[arguments.index("--mount") + 1] == str(host.mount)
+    assert "--idle-exit" in arguments
+    assert "--fs-write" not in arguments
+    assert start["sid"]
+    assert start["cwd"] == str(host.folder)
+
+
+def test_a_running_daemon_is_used(host):
+    """The second command starts nothing."""
+    assert host("ps")[0] == 0
+    assert host("ps")[0] == 0
+    assert len(host.starts()) == 1
+
+
+def test_racing_commands_start_one_daemon(host):
+    """However many commands find no daemon at once, one is started."""
+    racing = [host.start("ps") for _ in range(4)]
+    for process in racing:
+        process.communicate(timeout=SECONDS)
+    assert [process.returncode for process in racing] == [0] * 4
+    assert len(host.starts()) == 1
+
+
+def test_mount_hands_its_options_on(host):
+    """`rnix mount` starts a daemon that stays, with the roots and rights it is given."""
+    (host.folder / "data").mkdir()
+    status, out, _ = host("mount", "mnt", "--root", "data", "--fs-write")
+    assert (status, out) == (0, f"[kernel] mounted at {host.mount}\n")
+    (start,) = host.starts()
+    assert start["arguments"][4:] == ["--root", str(host.folder / "data"), "--fs-write"]
+    assert host("mount") == (0, f"[kernel] already mounted at {host.mount}\n", "")
+    status, _, err = host("mount", "--fs-write")
+    assert status == 1
+    assert "would have no effect" in err
+
+
+def test_mount_in_the_foreground_ends_with_the_daemon(host):
+    """--foreground stays in this session until the daemon ends, with its status."""
+    assert host("mount", "--foreground")[0] == 0
+    (start,) = host.starts()
+    assert "--foreground" in start["arguments"]
+    assert not start["sid"]
+
+
+@pytest.mark.parametrize(
+    ("root", "said"), [("mnt/x", "inside the mountpoint"), ("nowhere", "folder that exists")]
+)
+def test_roots_that_cannot_be(host, root, said):
+    """A root inside the mountpoint, or one that is missing, is refused before anything starts."""
+    status, _, err = host("mount", "--root", root)
+    assert status == 1
+    assert said in err
+    assert host.starts() == []
+
+
+def test_a_daemon_that_cannot_mount_says_why(tmp_path):
+    """The daemon's own sentence is what the command shows."""
+    status, out, err = Host(tmp_path, FAILS)("ps")
+    assert (status, out) == (1, "")
+    assert err == f"[SERVICE_UNAVAILABLE] Mount: {tmp_path / 'mnt'} (/dev/fuse is missing; load the module)\n"
+
+
+def test_a_daemon_that_dies_leaves_its_last_words(tmp_path):
+    """A daemon that dies without a word for us is quoted from its log, which nobody else may read."""
+    status, _, err = Host(tmp_path, DIES)("ps")
+    assert status == 1
+    assert "the daemon ended before it had mounted; it said: no room on this host" in err
+    assert (tmp_path / "rnix").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "rnix/daemon.log").stat().st_mode & 0o777 == 0o600
+
+
+def test_files_are_not_hidden(host):
+    """A folder with files in it is not mounted on."""
+    host.mount.mkdir()
+    (host.mount / "thesis.txt").write_text("x")
+    status, _, err = host("ps")
+    assert status == 1
+    assert err.startswith("[NOT_EMPTY] Mount:")
+    assert host.starts() == []
+
+
+def test_nobody_stands_in_the_mountpoint(host):
+    """A command that stands where the daemon would mount is refused."""
+    host.mount.mkdir()
+    program = [sys.executable, "-m", "rnixfs_cli", "ps"]
+    done = subprocess.run(
+        program,
+        env=host.env,
+        cwd=host.mount,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "cd out of it" in done.stderr
+
+
+def test_modules_of_the_current_folder_are_not_the_daemons(host):
+    """A file of the current folder never passes for a module of the daemon."""
+    (host.folder / "rnixfs").mkdir()
+    (host.folder / "rnixfs/__init__.py").write_text("raise SystemExit('taken over')")
+    assert host("ps")[0] == 0
+
+
+def test_status_does_not_start_the_daemon(host):
+    """`daemon status` says that nothing runs, with status 3, and starts nothing; `stop` is content."""
+    status, out, _ = host("daemon", "status")
+    assert status == 3
+    assert "not running" in out
+    assert json.loads(host("daemon", "status", "--json")[1])["state"] == "not running"
+    assert host("daemon", "stop") == (0, "[kernel] daemon not running\n", "")
+    assert host.starts() == []
+
+
+def test_status_of_a_running_daemon(host):
+    """What the daemon says of itself is shown, its numbers beside the others."""
+    host("ps")
+    (host.mount / "sys/uptime").write_text("12.5\n")
+    (host.mount / "sys/stats").write_text('{"processes": 2}\n')
+    status, out, _ = host("daemon", "status")
+    assert status == 0
+    words = dict(line.split(maxsplit=1) for line in out.splitlines())
+    assert words == {
+        "state:": "running",
+        "mount:": str(host.mount),
+        "version:": "0.0.1",
+        "uptime:": "12.5",
+        "processes:": "2",
+    }
+
+
+def test_only_our_mounts_are_unmounted(host):
+    """What is not mounted, or not ours, is left alone."""
+    status, _, err = host("umount")
+    assert (status, err) == (1, f"[INVALID] Umount: {host.mount} (not mounted)\n")
+    status, _, err = host("umount", "/proc")
+    assert status == 1
+    assert "not a tree of rnix" in err
+
+
+def test_runtime_folder_of_another_is_refused(host):
+    """A run-time folder that is a link, as another user might lay it, is not used."""
+    (host.folder / "elsewhere").mkdir()
+    (host.folder / "rnix").symlink_to("elsewhere")
+    status, _, err = host("ps")
+    assert status == 1
+    assert "must be a folder of yours" in err
+
+
+def test_a_look_that_hangs_is_given_up(tmp_path):
+    """A read that never ends is ended by its time limit, and errors come through with their number."""
+    os.mkfifo(tmp_path / "never")
+    program = textwrap.dedent(f"""
+        import errno
+        from rnixfs_cli import bounded, mountpoint
+        for path in ({str(tmp_path / "never")!r}, {str(tmp_path / "missing")!r}):
+            try:
+                bounded.read_file(path, 0.2)
+            except OSError as error:
+                print(errno.errorcode[error.errno])
+        print(len(bounded.bounded(lambda: b"x" * 300_000, 60)))
+    """)
+    env = os.environ | {"PYTHONPATH": str(ROOT / "cli")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=env,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=True,
+    )
+    assert done.stdout.split() == ["ETIMEDOUT", "ENOENT", "300000"]
+
+
+def test_doctor_looks_at_the_host(tmp_path):
+    """Each check says what it found and what to do; one that is needed and missing makes the status 1."""
+    status, out, _ = Host(tmp_path, FAILS)("doctor", "--json")
+    findings = {one["name"]: one for one in json.loads(out)}
+    assert status == 1
+    assert findings["python"]["ok"]
+    assert findings["mount"]["ok"] is False
+    assert "/dev/fuse is missing" in findings["mount"]["detail"]
+    assert not findings["claude"]["needed"]
+
+
+def test_doctor_finds_what_is_wrong(tmp_path):
+    """A missing device and a time limit for requests are found, each with its remedy."""
+    from rnixfs_cli import doctor
+
+    assert "modprobe" in doctor.device(str(tmp_path / "fuse")).remedy
+    (tmp_path / "max_request_timeout").write_text("10\n")
+    (finding,) = doctor.timeouts(str(tmp_path))
+    assert (finding.ok, finding.needed) == (False, True)
+    assert "sysctl -w fs.fuse.max_request_timeout=0" in finding.remedy
