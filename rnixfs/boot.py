@@ -10,24 +10,18 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
 
-import pyfuse3
 import trio
 
+from rnixfs import fuse
 from rnixfs.bootstrap import Settings, System
-from rnixfs.edge import drain, mountpoint
+from rnixfs.edge import mountpoint
 from rnixfs.edge.interrupt import Interrupts
 from rnixfs.edge.watch import Watcher
 from rnixfs.errors import Code, SyscallError
-from rnixfs.fuse import Mount
 
 log = logging.getLogger("rnixfs")
 
-FIRST_NAME = ".rnix-first"
-"""Looked up once after mounting, by a thread of the daemon, so that interrupts can be calibrated."""
-
-MAX_TASKS = 1_000_000  # pyfuse3's default of 99 lets the 99th waiting read hang the whole mount
 IDLE_SECONDS = 60.0
 _IDLE_LOOK = 5.0
 _LEAVE_GRACE = 3.0
@@ -95,18 +89,16 @@ async def serve(settings: Settings, options: Options, report: Report) -> None:
     """Mount and serve until a signal, a shutdown, an unmount or idleness ends it."""
     system = System(settings)
     interrupts = Interrupts(Watcher())
-    mount = Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
-    mount.on_first = _calibration(mount, interrupts)
+    mount = fuse.Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
     system.kernel.on_removed = mount.forget_process
-    pyfuse3.init(mount, settings.mountpoint, {*pyfuse3.default_options, "fsname=rnix", "subtype=rnix"})
+    fuse.attach(mount, settings.mountpoint, mountpoint.options(os.getpid()))
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(system.kernel.run)
             nursery.start_soon(interrupts.run)
-            drain.install()
             nursery.start_soon(_main, nursery.cancel_scope)
             with trio.move_on_after(5):
-                await trio.to_thread.run_sync(_touch, settings.mountpoint, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(_open_first, settings.mountpoint, abandon_on_cancel=True)
             report.tell("ready")
             log.info("mounted at %s", settings.mountpoint)
             nursery.start_soon(_until_signal, system)
@@ -116,32 +108,22 @@ async def serve(settings: Settings, options: Options, report: Report) -> None:
             await system.kernel.end_all(_LEAVE_GRACE)
             nursery.cancel_scope.cancel()
     finally:
-        drain.uninstall()
-        pyfuse3.close()
+        fuse.detach()
         with trio.CancelScope(shield=True), trio.move_on_after(5):
             await system.models.aclose()
         log.info("unmounted %s", settings.mountpoint)
 
 
-def _calibration(
-    mount: Mount, interrupts: Interrupts
-) -> Callable[[pyfuse3.RequestContext], Awaitable[object]]:
-    async def first(ctx: pyfuse3.RequestContext) -> None:
-        await interrupts.calibrate(ctx)
-        if interrupts.settled:
-            mount.on_first = None
-
-    return first
-
-
-def _touch(folder: str) -> None:
-    with contextlib.suppress(OSError):
-        os.stat(f"{folder}/{FIRST_NAME}")
+def _open_first(folder: str) -> None:
+    # The first open calibrates interrupts. It should be ours: that of a client in another pid namespace
+    # could not be recognized.
+    with contextlib.suppress(OSError), open(f"{folder}/README.md", "rb"):
+        pass
 
 
 async def _main(scope: trio.CancelScope) -> None:
     # Returns by itself when somebody unmounts us.
-    await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+    await fuse.serve()
     scope.cancel()
 
 
@@ -153,7 +135,7 @@ async def _until_signal(system: System) -> None:
             return
 
 
-async def _until_idle(system: System, mount: Mount) -> None:
+async def _until_idle(system: System, mount: fuse.Mount) -> None:
     idle = 0.0
     while idle < IDLE_SECONDS:
         await trio.sleep(_IDLE_LOOK)

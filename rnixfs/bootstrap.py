@@ -8,6 +8,7 @@ from pathlib import Path
 from rnixfs import shipped
 from rnixfs.children import Children
 from rnixfs.configfile import config_folder, trusted_folders
+from rnixfs.device import Device
 from rnixfs.drivers.claude import ClaudeCli
 from rnixfs.drivers.files import Edit, Glob, Grep
 from rnixfs.drivers.openai import OpenAICompatible
@@ -106,7 +107,7 @@ class System:
         )
 
     def _dev(self) -> Dir:
-        devices = {
+        devices: dict[str, Device] = {
             "shell": Shell(self.children, self.whereabouts, self._mountpoint),
             "edit": Edit(self.whereabouts),
             "glob": Glob(self.whereabouts),

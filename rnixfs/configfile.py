@@ -173,7 +173,10 @@ def find_project(cwd: str) -> str | None:
 
 def foreign(project: str) -> str:
     """Why a `.rnix` cannot be used: somebody else may have left it above the user's folder, as in /tmp."""
-    found = os.lstat(project)
+    try:
+        found = os.lstat(project)
+    except OSError as error:
+        return f"{project} is not used: {os.strerror(error.errno or 0)}"
     if stat.S_ISLNK(found.st_mode):
         return f"{project} is not used because it is a symbolic link; make it a folder"
     if not _friendly(found.st_uid):

@@ -21,7 +21,8 @@ import trio
 from pyfuse3 import FUSEError
 
 from rnixfs import limits, vfs
-from rnixfs.edge import Interruptible
+from rnixfs.edge import Interruptible, drain
+from rnixfs.edge.interrupt import Interrupts
 from rnixfs.errors import Code, SyscallError
 from rnixfs.kernel import Kernel
 from rnixfs.node import Change, Dir, File, Link, Node
@@ -164,9 +165,9 @@ class Mount(pyfuse3.Operations):
         self.kernel = kernel
         self.inodes = Inodes(root)
         self.files: dict[int, _Open] = {}
-        self.on_first: Callable[[pyfuse3.RequestContext], Awaitable[object]] | None = None
         self._root = root
         self._interrupts = interrupts
+        self._uncalibrated = interrupts if isinstance(interrupts, Interrupts) else None
         self._agent_of = agent_of
         self._folders: dict[int, list[tuple[str, Node]]] = {}
         self._next_handle = 1
@@ -239,8 +240,6 @@ class Mount(pyfuse3.Operations):
 
     @guarded
     async def lookup(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        if self.on_first is not None:
-            await self.on_first(ctx)
         name = vfs.check_name(os.fsdecode(raw))
         folder = self._dir(parent)
         return self._entry(folder.lookup(name, self._who(ctx)), parent, name)
@@ -369,6 +368,9 @@ class Mount(pyfuse3.Operations):
 
     @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        if self._uncalibrated is not None:
+            await self._uncalibrated.calibrate(ctx)
+            self._uncalibrated = None if self._uncalibrated.settled else self._uncalibrated
         caller = self._who(ctx)
         path = self.inodes.path(inode) if caller.agent else ""
         file = self.kernel.open(self.inodes.node(inode), caller, flags, path)
@@ -453,6 +455,37 @@ class Mount(pyfuse3.Operations):
         if proc is not None:
             name = pyfuse3.FileNameT(str(pid).encode())
             pyfuse3.invalidate_entry_async(pyfuse3.InodeT(proc), name, ignore_enoent=True)
+
+
+MAX_TASKS = 1_000_000  # pyfuse3's default of 99 lets the 99th waiting read hang the whole mount
+
+
+def attach(mount: Mount, mountpoint: str, options: set[str]) -> None:
+    """Mount, so that requests queue up for `serve`.
+
+    Args:
+        mount: the handlers.
+        mountpoint: a folder that is ready.
+        options: mount options beside `default_permissions`.
+
+    Raises:
+        RuntimeError: the host kernel or fusermount3 refused.
+    """
+    pyfuse3.init(mount, mountpoint, {*options, "default_permissions"})
+    if not drain.install():
+        log.warning("this version of pyfuse3 is not known: serving by its plain loop")
+
+
+async def serve() -> None:
+    """Answer requests until somebody unmounts; cancel it to stop. Never `pyfuse3.terminate`, which waits
+    for handlers that wait for clients."""
+    await pyfuse3.main(min_tasks=1, max_tasks=MAX_TASKS)
+
+
+def detach() -> None:
+    """Unmount; clients that still wait get an error at once."""
+    drain.uninstall()
+    pyfuse3.close()
 
 
 def _change(attr: pyfuse3.EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:

@@ -3,8 +3,7 @@
 `*`, `?` and `[…]` match within a name, `**` as a whole name matches any number of folders, `{a,b}` stands for
 several patterns, `\\` takes away a meaning. A name that begins with a dot is only matched by a pattern that
 begins with one. Three differences from bash: `a/**` does not give `a/` itself, links to folders are not
-entered, and `.git` is only matched by its full name. With `everything`, names with a dot and `.git` match as all
-others do.
+entered, and `.git` is only matched by its full name. With `everything`, no name is special.
 
 A pattern is walked like a state machine, so a search enters only folders that can still match.
 """

@@ -15,7 +15,8 @@ from rnixfs import vfs
 from rnixfs.errors import Code, SyscallError, denied, from_oserror
 from rnixfs.llm import Message, ModelAnswer
 from rnixfs.node import Dir, Node
-from rnixfs.proc.process import Launch, OpenFile, Process, StepRecord
+from rnixfs.proc.process import Launch, OpenFile, Process
+from rnixfs.proc.records import StepRecord
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit

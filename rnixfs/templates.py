@@ -52,7 +52,7 @@ class _Blocks:
         if ends:
             right = f"close the block with {{% {ends[-1]} %}}"
             raise TemplateError(self.line(len(self.source)), "a block is not closed", right)
-        parts.append(_literal(self.source[self.position :]))
+        parts.append(_literal(self.source[self.position :], self.line(self.position)))
         self.position = len(self.source)
         return parts, ""
 
@@ -61,7 +61,7 @@ class _Blocks:
         if found[0] != "{{" and self.alone(found):
             text = text.rstrip(" \t")
         if text:
-            parts.append(_literal(text))
+            parts.append(_literal(text, self.line(self.position)))
 
     def alone(self, found: re.Match[str]) -> bool:
         """Whether nothing but this tag stands in its line."""
@@ -141,8 +141,8 @@ class _Blocks:
         return _repeated(name, items, body, line)
 
 
-def _literal(text: str) -> _Emit:
-    return lambda scope, out: _write(text, 0, scope, out)
+def _literal(text: str, line: int) -> _Emit:
+    return lambda scope, out: _write(text, line, scope, out)
 
 
 def _write(text: str, line: int, scope: Scope, out: list[str]) -> None:

@@ -1,10 +1,12 @@
-"""The lines of `proc/<pid>/log`: `[  0.013s] category text`."""
+"""The lines of `proc/<pid>/log`: `[  0.013s] category text`; what goes on over more lines is indented."""
 
 from typing import NamedTuple
 
 from rnixfs_cli.screen import Screen
 
-_STYLES = {"think": "dim", "tool": "cyan", "warning": "yellow", "step": "bold"}
+_STYLES = {"think": "dim", "output": "dim", "tool": "cyan", "warning": "yellow", "step": "bold"}
+INDENT = "    "
+"""What the kernel writes before the second and later lines of an entry."""
 
 
 class Entry(NamedTuple):
@@ -19,6 +21,11 @@ class Entry(NamedTuple):
     seconds: float
     category: str
     text: str
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the line belongs to the entry before it."""
+        return not self.category and self.text.startswith(INDENT)
 
     def as_dict(self) -> dict[str, object]:
         """The entry for programs."""
@@ -46,7 +53,7 @@ def live(entry: Entry, pid: int, screen: Screen) -> str:
     text = screen.safe(entry.text)
     if entry.category == "step":
         text = text if text.startswith("step") else f"step {text}"
-    elif entry.category in ("tool", "warning"):
+    elif entry.category in ("tool", "output", "warning"):
         text = f"{entry.category}: {text}"
     return painted(f"[agent/{pid}] {text}", entry, screen)
 

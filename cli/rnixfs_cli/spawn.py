@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rnixfs_cli.errors import CommandError
-from rnixfs_cli.loglines import Entry, live, parse
+from rnixfs_cli.loglines import Entry, live, painted, parse
 from rnixfs_cli.screen import Screen, cells, exit_line, model_label
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session
 from rnixfs_cli.tree import Tree, lines
@@ -162,10 +162,7 @@ def follow(tree: Tree, pid: int, view: "View") -> None:
 
 
 class View:
-    """What a person sees of a running process.
-
-    The last output of an agent is its result in most cases, and the result is shown in full at the end. So an
-    output waits until the next entry shows that it was not the last.
+    """What a person sees of a running process: its log, of each tool's output the first line.
 
     Args:
         pid: the process.
@@ -175,7 +172,7 @@ class View:
     def __init__(self, pid: int, screen: Screen) -> None:
         self.pid = pid
         self.screen = screen
-        self._waiting: Entry | None = None
+        self._last = Entry(0.0, "", "")
 
     def begin(self, label: str) -> None:
         """Say that the process starts.
@@ -187,16 +184,11 @@ class View:
 
     def entry(self, entry: Entry) -> None:
         """Show an entry of its log."""
-        self._release()
-        if entry.category == "output":
-            self._waiting = entry
-        else:
+        if not entry.goes_on:
+            self._last = entry
             self.screen.line(live(entry, self.pid, self.screen))
-
-    def _release(self) -> None:
-        if self._waiting is not None:
-            self.screen.line(live(self._waiting, self.pid, self.screen))
-            self._waiting = None
+        elif self._last.category != "output":
+            self.screen.line(painted(self.screen.safe(entry.text), self._last, self.screen))
 
     def end(self, label: str, end: dict[str, Any]) -> None:
         """Show the result and how it ended.
@@ -206,9 +198,7 @@ class View:
             end: what its `wait` file gave.
         """
         result = str(end.get("result") or "")
-        if not result.strip():
-            self._release()
-        else:
+        if result.strip():
             self._result(result)
         style = "red" if end.get("code") else "green"
         self.screen.line(self.screen.paint(style, self.screen.safe(exit_line(self.pid, label, end))))

@@ -119,7 +119,9 @@ class ClaudeCli(Model):
         program = self._found(env)
         if not program:
             raise SyscallError(Code.NOT_FOUND, f"{self.provider}: {self.unavailable()}")
-        with tempfile.TemporaryDirectory(prefix="call-", dir=self._home()) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix="call-", dir=self._home(), ignore_cleanup_errors=True
+        ) as folder:
             try:
                 return await self._ask(program, env, request, folder)
             except WireError as error:
@@ -165,7 +167,10 @@ class ClaudeCli(Model):
 
     def _home(self) -> str:
         # Someone who sweeps the folder of temporary files may have removed it since the last call.
-        if self._folder is None or not os.path.isdir(self._folder.name):
+        if self._folder is not None and not os.path.isdir(self._folder.name):
+            self._folder.cleanup()
+            self._folder = None
+        if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="rnix-claude-", ignore_cleanup_errors=True)
         return self._folder.name
 

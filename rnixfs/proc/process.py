@@ -17,6 +17,7 @@ from rnixfs import limits
 from rnixfs.errors import Code, SyscallError
 from rnixfs.node import Broadcast, Dir, File, Journal, StreamFile
 from rnixfs.proc.context import Context
+from rnixfs.proc.records import StepRecord
 from rnixfs.proc.signals import Signal, Signals
 from rnixfs.proc.state import LIVE, Exit, State
 from rnixfs.proc.view import Rights, View
@@ -114,30 +115,6 @@ class OpenFile:
     flags: int
     file: File
     offset: int = 0
-
-
-class StepRecord(msgspec.Struct, omit_defaults=True):
-    """One step of reasoning, with the field names of the reference.
-
-    Args:
-        step_number: from 1.
-        timestamp: seconds since 1970.
-        messages: how many messages the model was sent (they are in `messages.json`).
-        tokens_used: tokens of this step.
-        raw_response: the model's reply, whole.
-        action: `tool_call plan spawn complete specialize replan text`.
-        summary: one line.
-        tools: each tool call with path, input, result, error and milliseconds.
-    """
-
-    step_number: int
-    timestamp: float
-    messages: int
-    tokens_used: int
-    raw_response: str
-    action: str
-    summary: str
-    tools: list[dict[str, Any]] = []
 
 
 class Process:

@@ -13,7 +13,7 @@ import msgspec
 from rnixfs import action, limits
 from rnixfs.errors import Code, SyscallError
 from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec, estimate_tokens
-from rnixfs.proc.process import StepRecord
+from rnixfs.proc.records import StepRecord
 from rnixfs.proc.state import Exit, ExitCode
 from rnixfs.programs.tools import Outcome, Tool, collect, describe, raise_failure, run_calls
 from rnixfs.syscalls import Syscalls

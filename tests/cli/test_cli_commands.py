@@ -35,9 +35,7 @@ def spawned(rnix, pid=7, **end):
     """A tree in which a spawn gives a process that has already ended."""
     rnix.lay("answer", f"{pid}\n")
     rnix.process(pid)
-    log_of(
-        rnix, pid, "[  0.001s] step 1", "[  0.002s] tool fs/read README.md", "[  0.003s] output all is well"
-    )
+    log_of(rnix, pid, "[  0.001s] step step 1", "[  0.002s] tool fs/read README.md")
     rnix.ended(pid, **end)
 
 

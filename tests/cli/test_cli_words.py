@@ -258,29 +258,24 @@ def test_request_holds_only_what_was_asked_for():
     assert (request["skills"], request["context_budget"], request["timeout_ms"]) == (["a", "b", "c"], 0, 5)
 
 
-def test_result_is_shown_once():
-    """The last output of an agent is not shown before the result that repeats it; an earlier one is."""
+def test_a_run_as_people_see_it():
+    """Thoughts show whole, a tool's output with its first line, and then the result."""
     paper = Paper()
     view = spawn.View(1, paper.screen)
-    for line in ["[0s] step 1", "[0s] output first", "[0s] tool shell ls", "[0s] output last"]:
-        view.entry(loglines.parse(line))
+    log = ["step step 1", "think first", "    second", "tool shell {}", "output a", "    b", "warning late"]
+    for line in log:
+        view.entry(loglines.parse(line if line.startswith("    ") else f"[  0.001s] {line}"))
     view.end("script/m", {"code": 0, "result": "last\n", "tokens_used": 1, "elapsed_ms": 10})
     assert [line for line in paper.lines() if not line.startswith("═")] == [
         "[agent/1] step 1",
         "[agent/1] first",
-        "[agent/1] tool: shell ls",
+        "    second",
+        "[agent/1] tool: shell {}",
+        "[agent/1] output: a",
+        "[agent/1] warning: late",
         "last",
         "[kernel] PID 1 exited(0) | script/m | tokens: 1 | elapsed: 0.0s",
     ]
-
-
-def test_output_without_a_result_is_shown():
-    """Where no result repeats it, the last output is shown too."""
-    paper = Paper()
-    view = spawn.View(1, paper.screen)
-    view.entry(loglines.parse("[0s] output half"))
-    view.end("x", {"code": 1, "result": "", "reason": "killed"})
-    assert paper.lines()[0] == "[agent/1] half"
 
 
 MOUNTINFO = r"""24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/vda rw

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from rnixfs import limits
 from rnixfs.children import Children
@@ -31,8 +30,8 @@ def real_claude() -> str:
         if path.is_file():
             return str(path)
     pytest.fail(
-        f"the claude command is not installed beside {sys.executable}: run `make dev`, which installs the package "
-        "claude-agent-sdk that bundles it"
+        f"the claude command is not installed beside {sys.executable}: run `make dev`, which installs the "
+        "package claude-agent-sdk that bundles it"
     )
 
 
@@ -92,7 +91,6 @@ async def test_a_stored_login(home: pathlib.Path, tmp_path: pathlib.Path) -> Non
     (home / ".claude").mkdir()
     (home / ".claude/CLAUDE.md").write_text("MARK-OF-MEMORY")
     async with serving(anthropic.says("ok")) as server:
-        model = claude(server, home, key="")
         model_env = environment(home, server.url, "") | {"ANTHROPIC_AUTH_TOKEN": KEY}
         model = ClaudeCli("claude", Children(), real_claude(), "sonnet", SECONDS, env=model_env)
         answer = await model.complete(ModelRequest(intent=f"read @{secret}", system_prompt="S"))
@@ -120,7 +118,6 @@ async def test_a_long_system_prompt_and_conversation(home: pathlib.Path) -> None
     ("status", "kind", "code"),
     [
         (401, "authentication_error", Code.PERMISSION),
-        (429, "rate_limit_error", Code.SERVICE_UNAVAILABLE),
         (400, "invalid_request_error", Code.INVALID),
     ],
 )
@@ -171,6 +168,10 @@ def stand_in(folder: pathlib.Path, script: str) -> str:
     return str(path)
 
 
+def exists(path: str) -> bool:
+    return pathlib.Path(path).exists()
+
+
 def model_of(command: str, **options: Any) -> ClaudeCli:
     env = {"HOME": "/nonexistent", "PATH": os.defpath, "ANTHROPIC_API_KEY": KEY}
     return ClaudeCli("claude", Children(), command, timeout_s=options.pop("timeout_s", SECONDS), env=env)
@@ -214,10 +215,9 @@ async def test_the_program_stands_in_an_empty_folder(tmp_path: pathlib.Path) -> 
     assert answer.content == "ok"
     assert answer.estimated
     assert prompt[-2:] == ["=== user ===", "what is here?"]
-    assert os.path.isdir(cwd)
-    assert not os.path.exists(temporary)
+    assert (exists(cwd), exists(temporary)) == (True, False)
     await model.aclose()
-    assert not os.path.exists(cwd)
+    assert not exists(cwd)
 
 
 async def test_the_folder_is_made_again(tmp_path: pathlib.Path) -> None:

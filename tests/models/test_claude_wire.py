@@ -201,7 +201,7 @@ def test_arguments_with_a_key() -> None:
 
 
 def test_arguments_with_a_stored_login() -> None:
-    """With a stored login the bare mode cannot be used, so settings, skills and reading are put off singly."""
+    """A stored login rules the bare mode out, so settings, skills and reading are put off singly."""
     args = wire.arguments(REQUEST, "", ["--system-prompt=S"], {}, [])
     assert "--bare" not in args
     assert not any(arg.startswith("--model") for arg in args)

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from rnixfs import filters
-from rnixfs.templates import Template, TemplateError
+from rnixfs.expressions import TemplateError
+from rnixfs.templates import Template
 
 FILES = [{"path": "a.py", "size": 3}, {"path": "b.md", "size": 1}, {"path": "c.py", "size": 2}]
 NAMES: dict[str, Any] = {
