@@ -19,6 +19,7 @@ import os
 import secrets
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
@@ -77,9 +78,11 @@ class Children:
     """Starts programs and answers for all that they leave."""
 
     def __init__(self) -> None:
-        # A child of vfork holds the interpreter lock of the daemon until it has changed its folder and
-        # executed its program. If either lies in the mount, the mount would wait for itself for ever.
-        vars(subprocess)["_USE_VFORK"] = False
+        # Before 3.11.4, Python holds its lock across vfork, until the child has changed its folder and has
+        # executed its program. If either lies in the mount, the mount waits for itself for ever. The
+        # documentation of subprocess names this switch, though not by a public name.
+        if sys.version_info < (3, 11, 4):
+            vars(subprocess)["_USE_VFORK"] = False
         self._agent_of_mark: dict[bytes, int] = {}
         self._agent_of_session: dict[int, int] = {}
         self._runs: dict[int, _Run] = {}

@@ -234,23 +234,34 @@ def set_attributes(realm: Realm, spot: Spot, change: Change) -> None:
         SyscallError: READ_ONLY; NOT_PERMITTED for owners, and for bits that would lend rights to others.
     """
     realm.may_write(spot)
+    if change.owner is None and change.mode is None and change.times is None:
+        return
     with refusing(spot.path):
         found = spot.root.lstat(spot.rel)
         if change.owner is not None:
             _check_owner(found, change.owner, spot)
-        if change.mode is not None:
-            if change.mode & _SPECIAL_BITS & ~found.st_mode:
-                raise SyscallError(Code.NOT_PERMITTED, f"set-id bits cannot be set here: {spot.path}")
-            with spot.parent() as place:
-                hostfile.chmod(place, spot.name, stat.S_IMODE(change.mode))
-        if change.times is not None:
-            atime, mtime = change.times
-            both = (
-                found.st_atime_ns if atime is None else atime,
-                found.st_mtime_ns if mtime is None else mtime,
-            )
-            with spot.parent() as place:
-                os.utime(spot.name, ns=both, dir_fd=place, follow_symlinks=False)
+        with spot.parent() as place:
+            if change.mode is not None:
+                _set_mode(place, spot, found, change.mode)
+            if change.times is not None:
+                _set_times(place, spot, found, change.times)
+
+
+def _set_mode(place: int, spot: Spot, found: os.stat_result, mode: int) -> None:
+    if mode & _SPECIAL_BITS & ~found.st_mode:
+        raise SyscallError(Code.NOT_PERMITTED, f"set-id bits cannot be set here: {spot.path}")
+    hostfile.chmod(place, spot.name, stat.S_IMODE(mode))
+
+
+def _set_times(
+    place: int, spot: Spot, found: os.stat_result, times: tuple[int | None, int | None]
+) -> None:
+    atime, mtime = times
+    both = (
+        found.st_atime_ns if atime is None else atime,
+        found.st_mtime_ns if mtime is None else mtime,
+    )
+    os.utime(spot.name, ns=both, dir_fd=place, follow_symlinks=False)
 
 
 def _check_owner(found: os.stat_result, owner: tuple[int, int], spot: Spot) -> None:

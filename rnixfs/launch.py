@@ -9,7 +9,7 @@ from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.hostdir import host_roots
 from rnixfs.libdir import lib_dir
 from rnixfs.loader import Agent, Library, Shelf, Skill
-from rnixfs.manifest import whitelist
+from rnixfs.manifest import UNRESTRICTED, whitelist
 from rnixfs.modelshelf import Models
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest
@@ -46,7 +46,8 @@ class AgentLauncher:
         agent = shelf.agent(request.agent or DEFAULT_AGENT)
         skills = shelf.skills_of(agent, request.skills)
         provider = self._provider(request, agent, parent, shelf)
-        allowed = _allowed(whitelist(agent.manifest, [skill.manifest for skill in skills]), request, provider)
+        named = whitelist(agent.manifest, [skill.manifest for skill in skills])
+        allowed = _allowed(UNRESTRICTED if named is None else named, request, provider)
         place = self._place(cwd, request, parent, allowed)
         return Launch(
             intent=request.intent,
@@ -81,11 +82,11 @@ class AgentLauncher:
         return cwd
 
     def _place(
-        self, cwd: str, request: SpawnRequest, parent: Process | None, allowed: tuple[str, ...] | None
+        self, cwd: str, request: SpawnRequest, parent: Process | None, allowed: tuple[str, ...]
     ) -> Place:
         inherited = parent.launch.place if parent is not None else self._home
         env = dict(inherited.env if request.env is None else request.env)
-        writable = allowed is None or any(covers(one, EDIT) for one in allowed)
+        writable = any(covers(one, EDIT) for one in allowed)
         if parent is not None:
             writable = writable and parent.rights.permits(EDIT)
         return Place(cwd, env, (cwd,), writable)
@@ -109,16 +110,13 @@ class AgentLauncher:
         return agent.manifest.model if agent.manifest.provider in ("", provider) else ""
 
 
-def _allowed(agents: tuple[str, ...] | None, request: SpawnRequest, provider: str) -> tuple[str, ...] | None:
+def _allowed(agents: tuple[str, ...], request: SpawnRequest, provider: str) -> tuple[str, ...]:
     """The paths that both the agent and the request allow, and the model's own file."""
-    asked = None if request.allowed_devices is None else tuple(request.allowed_devices)
-    both = _common(agents, asked)
-    return None if both is None else (*both, f"/dev/llm/{provider}")
+    both = agents if request.allowed_devices is None else _common(agents, tuple(request.allowed_devices))
+    return (*both, f"/dev/llm/{provider}")
 
 
-def _common(one: tuple[str, ...] | None, other: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    if one is None or other is None:
-        return one if other is None else other
+def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     narrow = {path for path in one if any(covers(outer, path) for outer in other)}
     narrow |= {path for path in other if any(covers(outer, path) for outer in one)}
     return tuple(sorted(narrow))

@@ -23,7 +23,7 @@ _SKILL_NAME_RIGHT = "a name of lower case letters, digits and single hyphens"
 TREE = ("dev", "mnt", "proc", "lib", "sys")
 """The folders at the top of the tree that a device path can begin with."""
 
-UNRESTRICTED = ("/dev", "/mnt")
+UNRESTRICTED = ("/dev", "/mnt", "/proc/spawn")
 """What no whitelist stands for."""
 
 _FILES = ("/dev/fs", "/dev/edit", "/dev/patch")

@@ -76,6 +76,11 @@ LAYERS = {
     "state.store": 2,
     "vfs": 2,
     # 3: the kernel
+    "calls.base": 3,
+    "calls.context": 3,
+    "calls.files": 3,
+    "calls.processes": 3,
+    "calls.signals": 3,
     "kernel": 3,
     "proc.files": 3,
     "proc.process": 3,

@@ -1,5 +1,6 @@
 """`rnix spawn`: start an agent and watch it work."""
 
+import contextlib
 import os
 import signal
 import sys
@@ -132,6 +133,9 @@ def _watch(tree: Tree, pid: int, session: Session, quiet: bool) -> int:
             view.begin(model_label(status))
             follow(tree, pid, view)
         end = end_of(tree, ending, pid)
+    with contextlib.suppress(CommandError):
+        # Which model answers is known for certain only after its first answer.
+        status = tree.status(f"proc/{pid}", pid=pid)
     if session.as_json:
         about = {key: status.get(key) for key in ("uuid", "agent", "provider", "model")}
         session.json({"pid": pid, **about, **end})

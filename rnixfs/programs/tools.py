@@ -15,7 +15,9 @@ from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import ToolCall, ToolSpec
 from rnixfs.proc.request import read_spawn
 from rnixfs.syscalls import Syscalls
+from rnixfs.traceline import clip
 from rnixfs.types import Kind
+from rnixfs.wire.openai import INVALID_ARGUMENTS
 
 Run = Callable[[Syscalls, dict[str, Any]], Awaitable[str]]
 
@@ -151,6 +153,8 @@ async def run_call(sys: Syscalls, tools: dict[str, Tool], call: ToolCall) -> Out
         if tool is None:
             there = ", ".join(tools) or "none"
             raise SyscallError(Code.NOT_FOUND, f"there is no tool {call.name!r}; there are: {there}")
+        if INVALID_ARGUMENTS in call.arguments:
+            raise invalid(f"the arguments are no JSON object: {clip(str(call.arguments[INVALID_ARGUMENTS]))}")
         text = await tool.run(sys, call.arguments)
     except SyscallError as failure:
         error = f"{failure.code}: {failure.reason}"

@@ -148,7 +148,8 @@ def test_the_rendered_conversation() -> None:
     )
 
 
-TEXTS = st.text(st.sampled_from('=\\ \n/@usertol"c1') | st.characters(codec="utf-8"), max_size=40)
+PIECES = ["=== user ===", '=== tool "c1" ===', "===", "\\", "\n", "/help", "@/etc/passwd", "é", " ", '"']
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 MESSAGES = st.lists(
     st.builds(Message, role=st.sampled_from(Role), content=TEXTS, tool_call_id=TEXTS), min_size=1, max_size=5
 )

@@ -1,7 +1,7 @@
 """Plays a scripted model against tools that answer what a test gives, as the reasoning loop does."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rnixfs import shipped
@@ -25,9 +25,9 @@ class Play:
         system_prompt: the instructions.
     """
 
-    def __init__(self, intent: str, tools: dict[str, Tool], system_prompt: str = "") -> None:
+    def __init__(self, intent: str, tools: Mapping[str, Tool], system_prompt: str = "") -> None:
         self.messages = [Message(Role.USER, intent)]
-        self.tools = tools
+        self.tools = dict(tools)
         self.system_prompt = system_prompt
         self.calls: list[list[ToolCall]] = []
 

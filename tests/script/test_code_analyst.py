@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rnixfs.drivers.script import ScriptModel
-from script.play import Play, shipped_model
+from tests.script.play import Play, shipped_model
 
-PROMPT = "You are the agent code-analyst."
+PROMPT = "You are an analyst of source code."
 
 
 class Folder:
@@ -23,7 +23,7 @@ class Folder:
         listed: how many matches glob lists at most.
     """
 
-    def __init__(self, files: dict[str, str], listed: int = 300) -> None:
+    def __init__(self, files: dict[str, str], listed: int = 200) -> None:
         self.files = files
         self.listed = listed
         self.folders = {posixpath.dirname(path) for path in files} - {""}
@@ -35,7 +35,7 @@ class Folder:
             {"path": path, "size": len(self.files[path]), "kind": "file", "mtime": 0} for path in paths
         ]
         if not top:
-            matches += [{"path": path, "size": 0, "kind": "directory", "mtime": 0} for path in self.folders]
+            matches += [{"path": path, "size": 0, "kind": "folder", "mtime": 0} for path in self.folders]
         most = min(self.listed, arguments["limit"])
         kinds = Counter(posixpath.splitext(path)[1] for path in paths)
         return {
@@ -147,7 +147,7 @@ async def test_a_huge_folder_is_reported_with_its_exact_totals(model):
     report = await Folder(files).play().finish(model)
     assert "5000 files in 7 folders" in report
     assert "10000 lines of text" in report
-    assert "(of the first 300 names)" in report
+    assert "(of the first 200 names)" in report
 
 
 async def test_a_folder_that_cannot_be_searched(model):

@@ -8,7 +8,7 @@ import trio
 from rnixfs.drivers.script import ScriptModel
 from rnixfs.errors import Code, SyscallError
 from rnixfs.llm import Message, ModelRequest, Role, ToolCall
-from script.play import Play, shipped_model
+from tests.script.play import Play, shipped_model
 
 
 @pytest.fixture

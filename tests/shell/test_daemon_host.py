@@ -56,7 +56,7 @@ def daemon(body: str, **options) -> str:
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])},
         **options,
     )
     assert done.returncode == 0, done.stderr

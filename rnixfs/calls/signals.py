@@ -1,0 +1,36 @@
+"""System calls on signals."""
+
+from collections.abc import Callable
+
+from rnixfs.calls.base import Calls
+from rnixfs.proc.signals import Signal
+
+
+class SignalCalls(Calls):
+    """SigHandle, SigBlock, SigUnblock."""
+
+    def on_signal(self, signal: Signal, handler: Callable[[Signal], None] | None) -> None:
+        """Handle a signal itself, or, with None, no longer.
+
+        Raises:
+            SyscallError: INVALID for KILL.
+        """
+        with self._call("SigHandle", signal=str(signal)):
+            self._process.signals.handle(signal, handler is not None)
+            if handler is not None:
+                self._process.handlers[signal] = handler
+
+    def block(self, signal: Signal) -> None:
+        """Keep a signal waiting.
+
+        Raises:
+            SyscallError: INVALID for KILL.
+        """
+        with self._call("SigBlock", signal=str(signal)):
+            self._process.signals.block(signal)
+
+    def unblock(self, signal: Signal) -> None:
+        """Let a signal through again; one that waited arrives now."""
+        with self._call("SigUnblock", signal=str(signal)):
+            if self._process.signals.unblock(signal):
+                self._kernel.deliver(self._process, signal)
