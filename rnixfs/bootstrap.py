@@ -185,7 +185,7 @@ def _openai(system: System, entry: ProviderConfig) -> Model:
 def _script(system: System, entry: ProviderConfig) -> Model:
     folder = shipped.folder("scenarios")
     scenarios = [Path(entry.scenario)] if entry.scenario else sorted(folder.glob("*.yaml"))
-    return ScriptModel(entry.name, scenarios)
+    return ScriptModel(entry.name, scenarios, entry.timeout_ms)
 
 
 _MODELS: dict[str, Callable[[System, ProviderConfig], Model]] = {

@@ -253,9 +253,7 @@ def _set_mode(place: int, spot: Spot, found: os.stat_result, mode: int) -> None:
     hostfile.chmod(place, spot.name, stat.S_IMODE(mode))
 
 
-def _set_times(
-    place: int, spot: Spot, found: os.stat_result, times: tuple[int | None, int | None]
-) -> None:
+def _set_times(place: int, spot: Spot, found: os.stat_result, times: tuple[int | None, int | None]) -> None:
     atime, mtime = times
     both = (
         found.st_atime_ns if atime is None else atime,

@@ -121,12 +121,16 @@ def test_a_slash_at_the_end_asks_for_folders():
 )
 def test_braces_stand_for_what_bash_makes_of_them(pattern, expected):
     """Compared with bash itself, but for words that are empty."""
-    made = subprocess.run(["bash", "-c", f"printf '%s\\n' {pattern}"], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {pattern}"], capture_output=True, text=True, check=True
+    )
     assert made.stdout.splitlines() == expected or not any(expected)
     assert globs._braces(pattern) == expected
 
 
-@pytest.mark.parametrize("pattern", ["", "/", "**/..", "a/../b", "/abs", "x" * (limits.PATTERN_MAX + 1), "a\0"])
+@pytest.mark.parametrize(
+    "pattern", ["", "/", "**/..", "a/../b", "/abs", "x" * (limits.PATTERN_MAX + 1), "a\0"]
+)
 def test_what_is_no_relative_pattern_is_refused(pattern):
     """With a reason, and INVALID."""
     with pytest.raises(SyscallError) as caught:
@@ -170,8 +174,10 @@ NAME = st.sampled_from(["a", "b", "ab", "ba", ".a", "a.b", "[a]", "a b", "B", "-
 TREE = st.lists(st.lists(NAME, min_size=1, max_size=4), max_size=12)
 SIGN = st.sampled_from(["*", "?", "a", "b", ".", "[ab]", "[!a]", "[a-b]", "B", "\\*", "[", "]", "-", "[]a]"])
 PART = st.one_of(st.just("**"), st.lists(SIGN, min_size=1, max_size=3).map("".join))
-PATTERN = st.lists(PART, min_size=1, max_size=3).map("/".join).filter(
-    lambda one: not any(name in (".", "..", "") for name in one.split("/"))
+PATTERN = (
+    st.lists(PART, min_size=1, max_size=3)
+    .map("/".join)
+    .filter(lambda one: not any(name in (".", "..", "") for name in one.split("/")))
 )
 
 

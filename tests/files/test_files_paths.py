@@ -235,7 +235,9 @@ def test_special_files_are_refused_without_waiting(ground):
         assert caught.value.code is Code.PERMISSION
     with pytest.raises(SyscallError, match="device"):
         hostfile.read_regular(Spot(Root("/dev", "/dev"), "null"), 10)
-    assert refused(hostfile.read_regular, Spot(Root(str(ground), str(ground)), "sub"), 10) is Code.IS_DIRECTORY
+    assert (
+        refused(hostfile.read_regular, Spot(Root(str(ground), str(ground)), "sub"), 10) is Code.IS_DIRECTORY
+    )
 
 
 _held: list[int] = []

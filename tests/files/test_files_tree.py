@@ -121,7 +121,11 @@ def test_attributes_are_those_of_the_host(tree, root):
     os.link(file, root / "second")
     found = at(tree(), file).stat()
     assert (found.kind, found.size, found.mode) == (Kind.FILE, 1234, 0o640)
-    assert (found.mtime_ns, found.links, found.blocks) == (1_700_000_000_123_456_789, 2, file.stat().st_blocks)
+    assert (found.mtime_ns, found.links, found.blocks) == (
+        1_700_000_000_123_456_789,
+        2,
+        file.stat().st_blocks,
+    )
     (root / "sub").mkdir(mode=0o750)
     assert at(tree(), root / "sub").stat().kind is Kind.DIRECTORY
     assert at(tree(), root / "sub").stat().mode == 0o750

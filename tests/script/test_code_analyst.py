@@ -91,10 +91,10 @@ async def test_the_report_says_what_is_there(model):
     """Files, folders, lines, kinds, sizes, heading, definitions and open tasks of a small project."""
     play = Folder(PROJECT).play()
     report = await play.finish(model)
-    assert "4 files in 1 folders, 97 B in all. 13 lines of text in 4 files." in report
+    assert "4 files in 1 folders, 98 B in all. 13 lines of text in 4 files." in report
     assert "- .py: 2 (50 %)" in report
     assert "- without extension: 1 (25 %)" in report
-    assert "- src/main.py: 68 B\n- README.md: 18 B" in report
+    assert "- src/main.py: 69 B\n- README.md: 18 B" in report
     assert "README.md begins: Rocket" in report
     assert "2 definitions in 1 files, 1 open tasks" in report
     assert "src/main.py with 7 lines. It begins: import os" in report
