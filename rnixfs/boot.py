@@ -88,6 +88,7 @@ def prepare(options: Options) -> Settings:
 async def serve(settings: Settings, options: Options, report: Report) -> None:
     """Mount and serve until a signal, a shutdown, an unmount or idleness ends it."""
     system = System(settings)
+    system.children.adopt_orphans()
     interrupts = Interrupts(Watcher())
     mount = fuse.Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
     system.kernel.on_removed = mount.forget_process

@@ -21,7 +21,7 @@ class Calls:
         self.mount = mount
 
     def _path(self, path):
-        return os.path.join(self.mount, path)
+        return f"{self.mount}/{path}"
 
     def open(self, path, flags):
         return os.open(self._path(path), flags | os.O_CLOEXEC, 0o644)

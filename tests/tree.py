@@ -335,11 +335,13 @@ class MountTree:
         self.daemon = daemon
         self.puppet = Puppet(daemon)
         self._others: list[MountTree] = []
+        # Of its own, so that calls that wait never use up the threads of others.
+        self._limiter = trio.CapacityLimiter(100)
 
     async def call(self, what: str, *arguments: Any) -> Any:
         """Make a call in the program, in a thread that a cancellation leaves behind."""
         return await trio.to_thread.run_sync(
-            lambda: self.puppet.call(what, *arguments), abandon_on_cancel=True, limiter=_threads()
+            lambda: self.puppet.call(what, *arguments), abandon_on_cancel=True, limiter=self._limiter
         )
 
     async def open(self, path: str, flags: int) -> Opened:
@@ -365,13 +367,3 @@ class MountTree:
         """End the program, and those of the other sessions."""
         for one in [self, *self._others]:
             one.puppet.end()
-
-
-_limiter: list[trio.CapacityLimiter] = []
-
-
-def _threads() -> trio.CapacityLimiter:
-    # Waiting calls must not use up the threads that other calls need.
-    if not _limiter:
-        _limiter.append(trio.CapacityLimiter(200))
-    return _limiter[0]

@@ -186,7 +186,7 @@ def test_loops_missing_names_and_nonsense_end_in_their_own_errors(ground, opener
 
 def test_a_folder_swapped_for_a_link_between_two_steps_is_not_followed(ground):
     """The race that a check of names loses: the swap happens after the path was resolved."""
-    swapped = []
+    swapped: list[str] = []
 
     def swapping(anchor: int, rel: str) -> int:
         if rel == "sub" and not swapped:

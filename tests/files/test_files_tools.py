@@ -55,14 +55,14 @@ def place_at(root: pathlib.Path, writable: bool = True):
     return lambda _caller: Place(str(root), {}, (str(root),), writable)
 
 
-async def ask(device, body) -> dict:
+async def ask(device, body: object) -> dict:
     out = Out()
     await device.accept(ME, body)(out)
     assert out.data.endswith(b"\n")
     return json.loads(out.data)
 
 
-async def fails(device, body) -> tuple[Code, str]:
+async def fails(device, body: object) -> tuple[Code, str]:
     with pytest.raises(SyscallError) as caught:
         await ask(device, body)
     return caught.value.code, caught.value.reason

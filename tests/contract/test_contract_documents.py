@@ -1,0 +1,204 @@
+"""The laws of documents, journals and control files, and of what is refused everywhere."""
+
+import errno
+import os
+import re
+
+import pytest
+
+from tests.contract.world import World
+from tests.filetable import Class, Row, of
+
+LONGEST = 255
+
+
+def named(row: Row) -> str:
+    return row.pattern.replace("/", ":") or "root"
+
+
+def refused(*numbers: int) -> "pytest.RaisesExc[OSError]":
+    return pytest.RaisesExc(OSError, check=lambda error: error.errno in numbers)
+
+
+FIXED = (errno.EPERM, errno.EACCES)
+
+
+async def settled(world: World, path: str) -> tuple[int, bytes]:
+    """Size and content of a file at a moment at which neither changes."""
+    while True:
+        before, content = (await world.tree.stat(path)).size, await world.read(path)
+        if (await world.tree.stat(path)).size == before:
+            return before, content
+
+
+@pytest.mark.parametrize("row", of(Class.DOCUMENT, Class.JOURNAL, Class.CONTROL), ids=named)
+async def test_size_is_true_and_any_part_can_be_read(world: World, row: Row) -> None:
+    """stat tells the true size, and one open gives the same bytes from every offset, and EOF past its end."""
+    path = await world.path(row)
+    size, content = await settled(world, path)
+    assert size == len(content)
+    opened = await world.open(path, os.O_RDONLY)
+    content = await opened.read()
+    for start, count in ((0, 5), (3, 7), (len(content) // 2, 11), (0, len(content)), (1, 1 << 20)):
+        await opened.seek(start)
+        assert await opened.read(count) == content[start : start + count]
+    for start in (len(content), len(content) + 1000):
+        await opened.seek(start)
+        assert await opened.read() == b""
+    await opened.close()
+
+
+@pytest.mark.parametrize("row", of(Class.DOCUMENT, Class.JOURNAL, Class.STREAM), ids=named)
+@pytest.mark.parametrize(
+    "flags", [os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND]
+)
+async def test_what_is_only_shown_cannot_be_opened_for_writing(world: World, row: Row, flags: int) -> None:
+    """Documents, journals and streams refuse every open for writing with EACCES."""
+    path = await world.path(row)
+    with refused(errno.EACCES):
+        await world.open(path, flags)
+
+
+@pytest.mark.parametrize("row", of(Class.DOCUMENT, Class.JOURNAL), ids=named)
+async def test_what_is_only_shown_never_waits(world: World, row: Row) -> None:
+    """poll says at once that a document or journal can be read, and O_NONBLOCK reads all of it."""
+    opened = await world.open(await world.path(row), os.O_RDONLY | os.O_NONBLOCK)
+    assert "read" in await opened.ready()
+    while await opened.read():
+        pass
+    await opened.close()
+
+
+@pytest.mark.parametrize("row", [row for row in of(*Class) if row.kind is not Class.FOLDER], ids=named)
+async def test_a_name_can_be_neither_removed_nor_moved_nor_changed(world: World, row: Row) -> None:
+    """rm, mv and chmod of what the system made fail with EPERM or EACCES, and it is still there."""
+    path = await world.path(row)
+    numbers = (errno.EROFS,) if row.kind is Class.HOST else FIXED
+    with refused(*numbers):
+        await world.tree.change("unlink", path)
+    with refused(*numbers):
+        await world.tree.change("rename", path, f"{path}-moved")
+    if row.kind is not Class.LINK:
+        with refused(*numbers):
+            await world.tree.change("chmod", path, 0o600)
+    assert (await world.tree.stat(path)).kind in ("file", "link")
+
+
+@pytest.mark.parametrize("row", of(Class.FOLDER), ids=named)
+async def test_a_folder_knows_its_names_and_no_others(world: World, row: Row) -> None:
+    """A folder lists each name once and knows all it lists; another name is ENOENT, one of more than 255
+    bytes ENAMETOOLONG, and one that is no UTF-8 ENOENT."""
+    path = await world.path(row)
+    names = await world.tree.names(path)
+    assert len(names) == len(set(names))
+    for name in names:
+        await world.tree.stat(f"{path}/{name}")
+    for name in ("nothing-of-this-name", "n" * LONGEST, "ä" * (LONGEST // 2), "caf\udce9", "0"):
+        with refused(errno.ENOENT):
+            await world.tree.stat(f"{path}/{name}")
+        with refused(errno.ENOENT):
+            await world.open(f"{path}/{name}", os.O_RDONLY)
+    for name in ("n" * (LONGEST + 1), "ä" * (LONGEST // 2 + 1)):
+        with refused(errno.ENAMETOOLONG):
+            await world.tree.stat(f"{path}/{name}")
+
+
+@pytest.mark.parametrize("row", of(Class.FOLDER), ids=named)
+async def test_nothing_can_be_made_in_a_folder_of_the_system(world: World, row: Row) -> None:
+    """mkdir, a new file and a link fail with EPERM or EACCES, never with EIO, and leave nothing."""
+    path = await world.path(row)
+    before = await world.tree.names(path)
+    with refused(*FIXED):
+        await world.tree.change("mkdir", f"{path}/made")
+    with refused(*FIXED):
+        await world.open(f"{path}/made", os.O_WRONLY | os.O_CREAT)
+    with refused(*FIXED):
+        await world.tree.change("symlink", f"{path}/made", "elsewhere")
+    assert "made" not in await world.tree.names(path)
+    assert set(before) <= set(await world.tree.names(path)) or path == "proc"
+
+
+@pytest.mark.parametrize("row", of(*Class), ids=named)
+async def test_a_file_is_no_folder_and_a_folder_no_file(world: World, row: Row) -> None:
+    """Below a file there is nothing (ENOTDIR), and a folder cannot be opened for writing (EISDIR)."""
+    path = await world.path(row)
+    if row.kind is Class.FOLDER:
+        with refused(errno.EISDIR):
+            await world.open(path, os.O_WRONLY)
+    elif row.kind is not Class.LINK:
+        with refused(errno.ENOTDIR):
+            await world.tree.stat(f"{path}/below")
+        with refused(errno.ENOTDIR):
+            await world.tree.names(path)
+
+
+async def test_a_document_is_as_it_was_when_it_was_opened(world: World) -> None:
+    """An open document does not change: who reads it in pieces gets one state of it."""
+    pid = await world.live()
+    opened = await world.open(f"proc/{pid}/status", os.O_RDONLY)
+    first = await opened.read(20)
+    await world.write(f"proc/{pid}/ctl", "pause\n")
+    assert b'"paused":false' in first + await opened.read()
+    assert (await world.status(pid))["paused"] is True
+    await opened.close()
+
+
+async def test_a_journal_grows_under_its_reader(world: World) -> None:
+    """A reader at a journal's end gets EOF, and what was added meanwhile when it reads on, as tail -f does."""
+    pid = await world.live()
+    for name, mark in (("log", b"warning"), ("trace.jsonl", b'"Open"')):
+        opened = await world.open(f"proc/{pid}/{name}", os.O_RDONLY)
+        while await opened.read():
+            pass
+        before = (await world.tree.stat(f"proc/{pid}/{name}")).size
+        if name == "trace.jsonl":
+            await world.end(pid)
+            assert (await opened.read()).endswith(b"\n")
+            assert (await world.tree.stat(f"proc/{pid}/{name}")).size > before
+        assert mark is not None
+        assert await opened.read() == b""
+        await opened.close()
+
+
+# --- control files ---
+
+
+@pytest.mark.parametrize("row", of(Class.CONTROL), ids=named)
+async def test_a_control_file_lists_its_commands(world: World, row: Row) -> None:
+    """Reading gives one line a command: how it is written, and what it does."""
+    lines = (await world.read(await world.path(row))).decode().splitlines()
+    assert len(lines) >= 2
+    for line in lines:
+        assert re.fullmatch(r"[a-z]+( [A-Z]+)* {2,}\S.*", line), line
+    assert len({line.split()[0] for line in lines}) == len(lines)
+
+
+@pytest.mark.parametrize("row", of(Class.CONTROL), ids=named)
+@pytest.mark.parametrize("text", [b"nonsense\n", b"signal\n", b"loglevel LOUD\n", b"\xff\xfe\n"])
+async def test_a_control_file_refuses_what_it_does_not_know(world: World, row: Row, text: bytes) -> None:
+    """An unknown command, a wrong argument and bytes that are no text are EINVAL from write."""
+    opened = await world.open(await world.path(row), os.O_WRONLY)
+    with refused(errno.EINVAL):
+        await opened.write(text)
+    await opened.close()
+
+
+@pytest.mark.parametrize("how", [os.O_TRUNC, os.O_APPEND])
+async def test_a_control_file_takes_one_command_a_line(world: World, how: int) -> None:
+    """Several lines of one write are done in their order, empty ones mean nothing, `>>` is like `>`."""
+    pid = await world.live()
+    await world.write(f"proc/{pid}/ctl", "\npause\n\nbudget 77\n", how=how)
+    status = await world.status(pid)
+    assert (status["paused"], status["context_budget"]) == (True, 77)
+    await world.write(f"proc/{pid}/ctl", "resume", how=how)
+    assert (await world.status(pid))["paused"] is False
+
+
+async def test_the_lines_before_a_wrong_one_are_done(world: World) -> None:
+    """A wrong line ends its batch: what stood before it is done, what stands after it is not."""
+    pid = await world.live()
+    opened = await world.open(f"proc/{pid}/ctl", os.O_WRONLY)
+    with refused(errno.EINVAL):
+        await opened.write(b"budget 5\nnonsense\nbudget 6\n")
+    await opened.close()
+    assert (await world.status(pid))["context_budget"] == 5

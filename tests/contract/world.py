@@ -1,0 +1,124 @@
+"""A tree with processes in it: what a contract test starts from."""
+
+import contextlib
+import json
+import pathlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from tests.daemon import SECONDS
+from tests.filetable import Row
+from tests.tree import Opened, Tree, ask, read, write
+
+NAP = 0.01  # seconds between two looks at something that must happen
+
+
+class World:
+    """A tree and what a test does in it.
+
+    Args:
+        tree: in memory or through a mount.
+        host: the folder of the host that `dev/fs` shows.
+    """
+
+    def __init__(self, tree: Tree, host: pathlib.Path) -> None:
+        self.tree = tree
+        self.host = host
+        self._pids: list[int] = []
+
+    # --- files ---
+
+    async def open(self, path: str, flags: int) -> Opened:
+        """Open a file."""
+        return await self.tree.open(path, flags)
+
+    async def read(self, path: str) -> bytes:
+        """All of a file."""
+        return await read(self.tree, path)
+
+    async def write(self, path: str, text: str | bytes, **how: int) -> None:
+        """Write as `>` does."""
+        await write(self.tree, path, text.encode() if isinstance(text, str) else text, **how)
+
+    async def json(self, path: str) -> Any:
+        """A file that is one JSON value."""
+        return json.loads(await self.read(path))
+
+    async def lines(self, path: str) -> list[Any]:
+        """A file of JSON values, one a line."""
+        return [json.loads(line) for line in (await self.read(path)).splitlines()]
+
+    async def ask(self, path: str, request: object) -> bytes:
+        """Ask a device through an open of one's own."""
+        return await ask(self.tree, path, request)
+
+    async def path(self, row: Row) -> str:
+        """A file of a row; makes the process that it belongs to."""
+        pid: int | str = ""
+        if "{live}" in row.sample:
+            pid = await self.live()
+        elif "{done}" in row.sample or "{uuid}" in row.sample:
+            pid = await self.done()
+        uuid = (await self.status(int(pid)))["uuid"] if "{uuid}" in row.sample else ""
+        path = row.sample.format(live=pid, done=pid, uuid=uuid, host=self.host)
+        return path.replace("<n>", "3")
+
+    # --- processes ---
+
+    async def spawn(self, intent: str, **more: Any) -> int:
+        """Make a process whose mind is the scripted model."""
+        answer = await self.ask("proc/spawn", {"intent": intent, "provider": "script", **more})
+        assert answer.endswith(b"\n"), answer
+        self._pids.append(int(answer))
+        return self._pids[-1]
+
+    async def done(self, intent: str = "say hello", **more: Any) -> int:
+        """A process that has ended."""
+        pid = await self.spawn(intent, **more)
+        await self.read(f"proc/{pid}/wait")
+        return pid
+
+    async def live(self) -> int:
+        """A process that runs until somebody ends it: it is in its first call of the model."""
+        pid = await self.spawn("wait 500 s")
+
+        async def asked() -> bool:
+            return b'"Write"' in await self.read(f"proc/{pid}/trace.jsonl")
+
+        await self.until(asked, "the model is asked")
+        return pid
+
+    async def status(self, pid: int) -> dict[str, Any]:
+        """The fields of a process's status."""
+        found: dict[str, Any] = await self.json(f"proc/{pid}/status")
+        return found
+
+    async def end(self, pid: int) -> None:
+        """Kill a process and wait until it is over."""
+        await self.write(f"proc/{pid}/ctl", "kill\n")
+        await self.read(f"proc/{pid}/wait")
+
+    async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
+        """Wait for something that must happen."""
+        with trio.move_on_after(SECONDS):
+            while not await condition():
+                await trio.sleep(NAP)
+            return
+        raise AssertionError(f"not within {SECONDS:g} s: {what}")
+
+    async def leave(self) -> None:
+        """End what still runs."""
+        for pid in self._pids:
+            with contextlib.suppress(OSError):
+                await self.tree.change("rmdir", f"proc/{pid}")
+
+
+def alive(pid: int) -> bool:
+    """Whether a program of the host runs."""
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
