@@ -32,6 +32,7 @@ STEPS_CEILING = 100_000  # the most steps that can be asked for
 TOOL_OUTPUT_MAX = 100_000  # characters of one tool result in the context
 CONTEXT_MESSAGES_MAX = 10_000  # messages of one context
 CONTEXT_BYTES_MAX = 32 << 20  # bytes of one context
+CONTEXTS_MAX = 64  # contexts of one process
 FAILURES_ALIKE_MAX = 3  # equal tool failures in a row that end a process
 FAILURES_MAX = 6  # tool failures in all that end a process
 PARALLEL_TOOLS_MAX = 16  # tool calls of one reply that run at once
@@ -89,3 +90,12 @@ READ_LINES = 2000  # lines given where a read names no limit
 READ_TEXT_MAX = 80_000  # characters given by one read, below TOOL_OUTPUT_MAX with the rest of the answer
 LIST_MAX = 2000  # entries given by one list
 FILE_THREADS_MAX = 8  # file tools that work at once; the next waits
+
+# --- messages and pipes ---
+MESSAGE_MAX = 256 << 10  # bytes of one message, as JSON
+QUEUE_MESSAGES_MAX = 1000  # messages that may wait for one process; Send says EAGAIN beyond
+QUEUE_BYTES_MAX = 1 << 20  # bytes of the messages that may wait for one process, as JSON
+PIPE_BYTES = 64 << 10  # bytes that a pipe holds, as on Linux
+PIPE_BUF = 4 << 10  # bytes that one write puts into a pipe in one piece, as on Linux
+PIPES_MAX = 256  # pipes in dev/pipes
+PIPE_UNUSED_SECONDS = 3600.0  # how long a pipe of dev/pipes stays that nobody has open

@@ -5,10 +5,11 @@ the trace are those of the reference. Each group of calls is a class of its own 
 """
 
 from rnixfs.calls.context import ContextCalls
+from rnixfs.calls.contexts import ContextSpaceCalls
 from rnixfs.calls.files import FileCalls
 from rnixfs.calls.processes import ProcessCalls
 from rnixfs.calls.signals import SignalCalls
 
 
-class Syscalls(FileCalls, ProcessCalls, SignalCalls, ContextCalls):
+class Syscalls(FileCalls, ProcessCalls, SignalCalls, ContextCalls, ContextSpaceCalls):
     """The system calls of one process."""

@@ -78,6 +78,7 @@ LAYERS = {
     # 3: the kernel
     "calls.base": 3,
     "calls.context": 3,
+    "calls.contexts": 3,
     "calls.files": 3,
     "calls.processes": 3,
     "calls.signals": 3,

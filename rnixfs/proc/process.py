@@ -154,6 +154,8 @@ class Process:
         self.steps = 0
         self.budget = launch.budget
         self.context = Context(launch.system_prompt)
+        self.contexts = {1: self.context}
+        self.next_context = 2
         self.rights: Rights = Rights(launch.allowed, parent.rights if parent is not None else None)
         self.view = view(self, self.rights)
         self.caller = Caller(os.getuid(), os.getgid(), agent=pid)
