@@ -144,4 +144,4 @@ def test_a_list_is_sorted_and_its_total_is_exact():
         "total": 3,
         "truncated": True,
     }
-    assert edits.printable("a\udcffé") == "a\\xffé"
+    assert errors.printable("a\udcffé") == "a\\xffé"
