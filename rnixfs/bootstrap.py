@@ -109,9 +109,9 @@ class System:
     def _dev(self) -> Dir:
         devices: dict[str, Device] = {
             "shell": Shell(self.children, self.whereabouts, self._mountpoint),
-            "edit": Edit(self.whereabouts),
-            "glob": Glob(self.whereabouts),
-            "grep": Grep(self.whereabouts),
+            "edit": Edit(self.whereabouts, self._mountpoint),
+            "glob": Glob(self.whereabouts, self._mountpoint),
+            "grep": Grep(self.whereabouts, self._mountpoint),
         }
         nodes = {
             name: DeviceNode(("dev", name), f"/dev/{name}", device, self.kernel.start)

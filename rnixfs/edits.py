@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError, invalid, not_found
+from rnixfs.errors import Code, SyscallError, invalid, not_found, printable
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -101,11 +101,6 @@ def _check_count(path: str, found: int, everywhere: bool, count: int | None) -> 
         raise invalid(f"old is {found} times in {path}; give more text around it, or replace_all")
     if not found:
         raise invalid(f"old is not in {path}, so there is nothing to replace")
-
-
-def printable(path: str) -> str:
-    """A path as text for JSON: bytes of a name that are no UTF-8 as `\\xff`, which names nothing."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def render_read(data: bytes, path: str, offset: int = 1, limit: int = limits.READ_LINES) -> dict[str, object]:

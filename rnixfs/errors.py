@@ -70,6 +70,21 @@ CODE_OF_ERRNO: dict[int, Code] = {number: code for code, number in reversed(ERRN
 }
 
 
+def printable(text: str) -> str:
+    """A text that can be encoded: what is no UTF-8 in names of the host is shown as `\\xNN`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        # Lone surrogates come from names of the host, which keep their bytes, and from JSON, which has none.
+        escaped = text.encode("utf-8", "surrogateescape" if _from_bytes(text) else "backslashreplace")
+        return escaped.decode("utf-8", "backslashreplace")
+    return text
+
+
+def _from_bytes(text: str) -> bool:
+    return all(not 0xD800 <= ord(sign) < 0xDC80 and not 0xDCFF < ord(sign) <= 0xDFFF for sign in text)
+
+
 class SyscallError(OSError):
     """A failed system call: a code, the reason in words, and where it happened.
 
@@ -84,9 +99,9 @@ class SyscallError(OSError):
     """
 
     def __init__(self, code: Code, reason: str, *, syscall: str = "", device: str = "", pid: int = 0) -> None:
-        super().__init__(ERRNO[code], reason)
+        self.reason = printable(reason)
+        super().__init__(ERRNO[code], self.reason)
         self.code = code
-        self.reason = reason
         self.syscall = syscall
         self.device = device
         self.pid = pid
@@ -104,7 +119,7 @@ class SyscallError(OSError):
             "code": str(self.code),
             "message": self.reason,
             "syscall": self.syscall,
-            "device": self.device,
+            "device": printable(self.device),
         }
 
     def __str__(self) -> str:

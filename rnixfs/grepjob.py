@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from rnixfs import hostfile, limits
-from rnixfs.edits import printable
-from rnixfs.errors import SyscallError, invalid
+from rnixfs.errors import SyscallError, invalid, printable
 from rnixfs.globs import Pattern, compile_glob
 from rnixfs.hostpath import Roots, Spot, refusing
 from rnixfs.search import must_exist, relative, walk

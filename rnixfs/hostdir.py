@@ -4,7 +4,7 @@ Names below `dev/fs` are absolute host paths. Folders on the way to a root are m
 everything is real. Symbolic links are shown as links whose text was rewritten so that whoever follows it, the
 host kernel included, stays below `dev/fs`.
 
-Freshness: a name is looked up anew at each use (`ttl` 0), which also brings the true size, and pages are
+Freshness: a name is looked up anew at each use (`name_ttl` 0), which also brings the true size, and pages are
 dropped at each open. So what was written before an open is seen after it, as with NFS, while reads and
 mappings of an open file come from the page cache.
 """
@@ -16,7 +16,7 @@ import stat
 from collections.abc import Callable, Hashable, Iterator
 
 from rnixfs import hostfile, hostpath
-from rnixfs.errors import Code, SyscallError, denied, invalid, not_found
+from rnixfs.errors import Code, SyscallError, denied, invalid, not_found, printable
 from rnixfs.hostnode import HOST_FLAGS, HostFile, HostLink, HostNode, Realm, host_stat, look, set_attributes
 from rnixfs.hostpath import Opener, Roots, Spot, refusing
 from rnixfs.node import Change, Dir, File, FixedDir, Node
@@ -51,12 +51,10 @@ class HostDir(Dir):
     identity: tuple[int, int]
     realm: Realm = dataclasses.field(compare=False, repr=False)
 
-    ttl = 0.0
-
     def stat(self) -> Stat:
         found = look(self.realm, self.spot, self.identity)
         if not stat.S_ISDIR(found.st_mode):
-            raise not_found(self.spot.path)
+            raise not_found(str(self.spot))
         return host_stat(found)
 
     def lookup(self, name: str, caller: Caller) -> Node:
@@ -100,7 +98,7 @@ class HostDir(Dir):
         spot = self._at(name)
         self.realm.may_write(spot)
         if self.realm.roots.holds_mount(spot.path):
-            raise denied(f"{spot.path} holds the mountpoint of this tree; unmount first")
+            raise denied(f"{spot} holds the mountpoint of this tree; unmount first")
         return spot
 
     def _found(self, spot: Spot) -> Node:
@@ -147,9 +145,11 @@ class HostDir(Dir):
         if flags & ~_NOREPLACE:
             raise invalid("of the flags of renameat2(2) only RENAME_NOREPLACE is known here")
         if not isinstance(target, HostDir) or target.key != self.key:
-            raise SyscallError(Code.CROSS_DEVICE, f"{name} can only be moved between folders of the host")
+            raise SyscallError(
+                Code.CROSS_DEVICE, f"{printable(name)} can only be moved between folders of the host"
+            )
         old, spot = self._new(name), target._new(new)
-        with refusing(f"{old.path} -> {spot.path}"), old.parent() as place, spot.parent() as there:
+        with refusing(f"{old} -> {spot}"), old.parent() as place, spot.parent() as there:
             hostfile.rename(place, name, there, new, replace=not flags)
 
     def symlink(self, name: str, to: str, caller: Caller) -> Node:
@@ -162,7 +162,9 @@ class HostDir(Dir):
     def link(self, name: str, node: Node, caller: Caller) -> Node:
         spot = self._new(name)
         if not isinstance(node, HostNode) or node.key != self.key:
-            raise SyscallError(Code.CROSS_DEVICE, f"{name} can only be a second name of a file of the host")
+            raise SyscallError(
+                Code.CROSS_DEVICE, f"{printable(name)} can only be a second name of a file of the host"
+            )
         self.realm.may_write(node.spot)
         with refusing(spot.path), node.spot.parent() as place, spot.parent() as there:
             os.link(node.spot.name, name, src_dir_fd=place, dst_dir_fd=there, follow_symlinks=False)
@@ -170,7 +172,7 @@ class HostDir(Dir):
 
     def setattr(self, caller: Caller, change: Change) -> None:
         if change.size is not None:
-            raise SyscallError(Code.IS_DIRECTORY, f"{self.spot.path} is a folder")
+            raise SyscallError(Code.IS_DIRECTORY, f"{self.spot} is a folder")
         set_attributes(self.realm, self.spot, change)
 
 
@@ -187,7 +189,9 @@ class HostRoots(Dir):
     path: str
     realm: Realm = dataclasses.field(compare=False, repr=False)
 
-    ttl = 0.0
+    def stat(self) -> Stat:
+        # A root can go and come back at any time, so the names on the way to it are not to be remembered.
+        return dataclasses.replace(super().stat(), name_ttl=0.0)
 
     def lookup(self, name: str, caller: Caller) -> Node:
         path = f"{self.path}/{name}"
@@ -198,7 +202,9 @@ class HostRoots(Dir):
                 return node_of(self.realm, spot, spot.root.lstat(""))
         if spot is None and roots.leads_to_root(path):
             return HostRoots(self.key, path, self.realm)
-        raise SyscallError(Code.NOT_FOUND, f"{path} is none of the folders that may be reached: {roots}")
+        raise SyscallError(
+            Code.NOT_FOUND, f"{printable(path)} is none of the folders that may be reached: {roots}"
+        )
 
     def entries(self, caller: Caller) -> Iterator[tuple[str, Node]]:
         prefix = self.path + "/"

@@ -11,7 +11,7 @@ import secrets
 import stat
 from collections.abc import Callable
 
-from rnixfs.errors import Code, SyscallError, denied, invalid
+from rnixfs.errors import Code, SyscallError, denied, invalid, printable
 from rnixfs.hostpath import Spot
 
 _SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -48,9 +48,9 @@ def check_regular(found: os.stat_result, name: str) -> None:
     """Raise for what is neither a regular file nor a link."""
     mode = found.st_mode
     if stat.S_ISDIR(mode):
-        raise SyscallError(Code.IS_DIRECTORY, f"{name} is a folder")
+        raise SyscallError(Code.IS_DIRECTORY, f"{printable(name)} is a folder")
     if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-        raise denied(f"{name} is a {_special(mode)}; only regular files can be opened here")
+        raise denied(f"{printable(name)} is a {_special(mode)}; only regular files can be opened here")
 
 
 def replace_regular(
@@ -105,16 +105,14 @@ def _check_unchanged(place: int, spot: Spot, before: os.stat_result | None) -> N
         return
     now = os.stat(spot.name, dir_fd=place, follow_symlinks=False)
     if (now.st_ino, now.st_mtime_ns, now.st_size) != (before.st_ino, before.st_mtime_ns, before.st_size):
-        raise invalid(
-            f"{spot.path} was changed by somebody else meanwhile; nothing was written, read it again"
-        )
+        raise invalid(f"{spot} was changed by somebody else meanwhile; nothing was written, read it again")
 
 
 def _put(place: int, name: str, spot: Spot, *, replace: bool) -> None:
     try:
         rename(place, name, place, spot.name, replace=replace)
     except FileExistsError:
-        raise SyscallError(Code.EXISTS, f"{spot.path} appeared meanwhile; nothing was written") from None
+        raise SyscallError(Code.EXISTS, f"{spot} appeared meanwhile; nothing was written") from None
     except OSError as error:
         if replace or error.errno not in (errno.EINVAL, errno.ENOSYS):
             raise
@@ -152,7 +150,7 @@ def read_regular(spot: Spot, most: int) -> tuple[bytes, os.stat_result]:
         found = os.fstat(fd)
         data = file.read(most + 1) if found.st_size <= most else b""
         if found.st_size > most or len(data) > most:
-            raise SyscallError(Code.TOO_LARGE, f"{spot.path} has more than {most} bytes, the limit for this")
+            raise SyscallError(Code.TOO_LARGE, f"{spot} has more than {most} bytes, the limit for this")
         return data, found
 
 

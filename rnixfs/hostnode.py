@@ -46,7 +46,7 @@ class Realm:
     def may_write(self, spot: Spot) -> None:
         """Raise where files may not be changed."""
         if not self.writable:
-            raise SyscallError(Code.READ_ONLY, f"{spot.path} can only be read here")
+            raise SyscallError(Code.READ_ONLY, f"{spot} can only be read here")
 
 
 def inward(folder: str, text: str, physical: Callable[[str], str]) -> str:
@@ -84,6 +84,7 @@ def host_stat(found: os.stat_result) -> Stat:
         mtime_ns=found.st_mtime_ns,
         links=found.st_nlink,
         ttl=_TTL,
+        name_ttl=0.0,
         blocks=found.st_blocks,
     )
 
@@ -157,7 +158,7 @@ class HostNode(Node):
     def stat(self) -> Stat:
         found = look(self.realm, self.spot, self.identity)
         if kind_of(found.st_mode) is not Kind.FILE:
-            raise not_found(self.spot.path)
+            raise not_found(str(self.spot))
         return host_stat(found)
 
     def open(self, caller: Caller, flags: int) -> File:
@@ -199,7 +200,7 @@ class HostLink(Link):
         with refusing(self.spot.path):
             found = self.spot.root.lstat(self.spot.rel)
         if not stat.S_ISLNK(found.st_mode):
-            raise not_found(self.spot.path)
+            raise not_found(str(self.spot))
         size = len(os.fsencode(self.realm.link_text(self.spot)))
         return dataclasses.replace(host_stat(found), size=size)
 
@@ -223,7 +224,7 @@ def look(realm: Realm, spot: Spot, identity: tuple[int, int]) -> os.stat_result:
         if opened:
             return os.fstat(opened[0].fd)
     if found is None:
-        raise not_found(spot.path)
+        raise not_found(str(spot))
     return found
 
 
@@ -249,7 +250,7 @@ def set_attributes(realm: Realm, spot: Spot, change: Change) -> None:
 
 def _set_mode(place: int, spot: Spot, found: os.stat_result, mode: int) -> None:
     if mode & _SPECIAL_BITS & ~found.st_mode:
-        raise SyscallError(Code.NOT_PERMITTED, f"set-id bits cannot be set here: {spot.path}")
+        raise SyscallError(Code.NOT_PERMITTED, f"set-id bits cannot be set here: {spot}")
     hostfile.chmod(place, spot.name, stat.S_IMODE(mode))
 
 
@@ -264,4 +265,4 @@ def _set_times(place: int, spot: Spot, found: os.stat_result, times: tuple[int |
 
 def _check_owner(found: os.stat_result, owner: tuple[int, int], spot: Spot) -> None:
     if owner[0] not in (-1, found.st_uid) or owner[1] not in (-1, found.st_gid):
-        raise SyscallError(Code.NOT_PERMITTED, f"the owner of {spot.path} cannot be changed here")
+        raise SyscallError(Code.NOT_PERMITTED, f"the owner of {spot} cannot be changed here")

@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError, denied, from_oserror, invalid, not_found
+from rnixfs.errors import Code, SyscallError, denied, from_oserror, invalid, not_found, printable
 
 Opener = Callable[[int, str], int]
 """Opens a folder, as a place only (O_PATH), by its canonical path below a descriptor."""
@@ -98,7 +98,7 @@ def refusing(what: str) -> Iterator[None]:
     except SyscallError:
         raise
     except OSError as error:
-        raise from_oserror(error, f"{os.strerror(error.errno or errno.EIO)}: {what}") from None
+        raise from_oserror(error, f"{os.strerror(error.errno or errno.EIO)}: {printable(what)}") from None
     except ValueError:
         raise invalid(f"a path holds no NUL: {what!r}") from None
 
@@ -174,6 +174,9 @@ class Spot:
     root: Root
     rel: str
 
+    def __str__(self) -> str:
+        return printable(self.path)
+
     @property
     def path(self) -> str:
         """Its absolute host path."""
@@ -193,7 +196,7 @@ class Spot:
     def parent(self) -> Iterator[int]:
         """A descriptor of the folder it lies in; PERMISSION for a root, which nobody may replace."""
         if not self.rel:
-            raise denied(f"{self.path} itself cannot be changed")
+            raise denied(f"{self} itself cannot be changed")
         with self.root.folder(self.rel.rpartition("/")[0]) as place:
             yield place
 
@@ -220,7 +223,7 @@ class Roots:
         self.all = tuple(found)
 
     def __str__(self) -> str:
-        return ", ".join(root.path for root in self.all) or "none"
+        return printable(", ".join(root.path for root in self.all)) or "none"
 
     def forbids(self, path: str) -> bool:
         """Whether a canonical path is our own mountpoint or lies in it. Asks nobody but the name."""
@@ -230,6 +233,11 @@ class Roots:
         """Whether our own mountpoint is this canonical path or lies somewhere below it."""
         mountpoint = self.avoid()
         return bool(mountpoint) and below(mountpoint, path)
+
+    def mount_in(self, folder: str) -> str:
+        """The name of our own mountpoint if it lies directly in this canonical folder, else ""."""
+        parent, _, name = self.avoid().rpartition("/")
+        return name if (parent or "/") == folder else ""
 
     def locate(self, path: str) -> Spot | None:
         """The spot of a path without dots, None outside of all roots. Follows nothing, asks nobody."""
@@ -264,7 +272,7 @@ class _Resolution:
 
     def __init__(self, roots: Roots, asked: str) -> None:
         self.roots = roots
-        self.asked = asked
+        self.asked = printable(asked)
         self.links = 0
         self.done: list[str] = []
         self.todo: list[str] = []

@@ -11,6 +11,7 @@ from rnixfs.libdir import lib_dir
 from rnixfs.loader import Agent, Library, Shelf, Skill
 from rnixfs.manifest import UNRESTRICTED, whitelist
 from rnixfs.modelshelf import Models
+from rnixfs.node import Dir
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.view import covers
@@ -61,7 +62,7 @@ class AgentLauncher:
             budget=_budget(request, agent),
             place=place,
             binds={
-                "/dev/fs": host_roots(("fs", place), place.roots, place.writable, avoid=self._mountpoint),
+                "/dev/fs": self._files(place),
                 "/dev/llm": self._models.folder(shelf),
                 "/lib": lib_dir(lambda: self._library.for_cwd(cwd)),
             },
@@ -90,6 +91,10 @@ class AgentLauncher:
         if parent is not None:
             writable = writable and parent.rights.permits(EDIT)
         return Place(cwd, env, (cwd,), writable)
+
+    def _files(self, place: Place) -> Dir:
+        key = ("fs", place.roots, place.writable)
+        return host_roots(key, place.roots, place.writable, avoid=self._mountpoint)
 
     def _provider(self, request: SpawnRequest, agent: Agent, parent: Process | None, shelf: Shelf) -> str:
         inherited = parent.launch.provider if parent is not None else ""

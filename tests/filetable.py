@@ -40,8 +40,9 @@ class Row(NamedTuple):
 
     @property
     def page(self) -> str:
-        """Its page below `docs/man`, named after its path."""
-        return re.sub(r"[<>]", "", self.pattern).replace("/", "-").replace(" ", "-").lower() + ".md"
+        """Its page below `docs/man`: the path up to what varies (but for `pid`), hyphens for slashes."""
+        path = re.sub(r"/<(?!pid).*", "", self.pattern).replace("<pid>", "pid").removesuffix(".md")
+        return path.replace("/", "-").lower() + ".md"
 
     def matches(self, path: str) -> bool:
         """Whether a path is such a file."""

@@ -17,7 +17,7 @@ import trio
 
 from rnixfs import edits, globs, grepjob, hostfile, limits, search
 from rnixfs.device import Body, Description, Job, Sink, json_line
-from rnixfs.errors import Code, SyscallError, not_found
+from rnixfs.errors import Code, SyscallError, not_found, printable
 from rnixfs.filetools import (
     EDIT_TOOL,
     GLOB_TOOL,
@@ -145,7 +145,7 @@ class Edit(_FileDevice):
 
 
 def _named(spot: Spot, cwd: str) -> str:
-    return edits.printable(search.relative(spot.path, os.path.realpath(cwd)))
+    return printable(search.relative(spot.path, os.path.realpath(cwd)))
 
 
 def _edit(spot: Spot, request: EditRequest, stop: Stop) -> dict[str, object]:

@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, SyscallError, printable
 from rnixfs.node import Broadcast, Dir, File, Journal, StreamFile
 from rnixfs.proc.context import Context
 from rnixfs.proc.records import StepRecord
@@ -250,7 +250,14 @@ class Process:
 
     def record(self, record: TraceRecord) -> None:
         """Add a system call to the trace."""
-        self.trace.append(msgspec.json.encode(record) + b"\n", time.time_ns())
+        try:
+            data = msgspec.json.encode(record)
+        except UnicodeEncodeError:
+            record.args = {
+                name: printable(one) if isinstance(one, str) else one for name, one in record.args.items()
+            }
+            data = msgspec.json.encode(record)
+        self.trace.append(data + b"\n", time.time_ns())
         if self.trace_live:
             self.trace_live.push((line(record) + "\n").encode())
 

@@ -1,11 +1,13 @@
 """A tree with processes in it: what a contract test starts from."""
 
 import contextlib
+import itertools
 import json
 import pathlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import trio
 
 from tests.daemon import SECONDS
@@ -13,6 +15,14 @@ from tests.filetable import Row
 from tests.tree import Opened, Tree, ask, read, write
 
 NAP = 0.01  # seconds between two looks at something that must happen
+
+
+_numbers = itertools.count(1)
+
+
+def refused(*numbers: int) -> "pytest.RaisesExc[OSError]":
+    """Expects an OSError with one of these numbers."""
+    return pytest.RaisesExc(OSError, check=lambda error: error.errno in numbers)
 
 
 class World:
@@ -89,6 +99,21 @@ class World:
 
         await self.until(asked, "the model is asked")
         return pid
+
+    async def gated(self) -> tuple[int, pathlib.Path]:
+        """A process in a tool of its first step, and the file that lets it go on to its end."""
+        gate = self.new_path()
+        pid = await self.spawn(f"run: while [ ! -e {gate} ]; do sleep 0.01; done; echo through")
+
+        async def called() -> bool:
+            return b" tool shell " in await self.read(f"proc/{pid}/log")
+
+        await self.until(called, "the tool is called")
+        return pid, gate
+
+    def new_path(self) -> pathlib.Path:
+        """A path on the host at which nothing is."""
+        return self.host / f"new-{next(_numbers)}"
 
     async def status(self, pid: int) -> dict[str, Any]:
         """The fields of a process's status."""

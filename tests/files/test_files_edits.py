@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rnixfs import edits, limits
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, SyscallError, printable
 
 
 def refused(call, *args, **more) -> tuple[Code, str]:
@@ -144,4 +144,4 @@ def test_a_list_is_sorted_and_its_total_is_exact():
         "total": 3,
         "truncated": True,
     }
-    assert edits.printable("a\udcffé") == "a\\xffé"
+    assert printable("a\udcffé") == "a\\xffé"

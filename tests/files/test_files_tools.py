@@ -242,8 +242,8 @@ async def test_a_glob_starts_from_anywhere_below_the_roots(root):
     assert await paths({"pattern": "../root/*.md"}) == ["README.md"]
     assert (await fails(glob, {"pattern": "*", "path": "nothing"}))[0] is Code.NOT_FOUND
     assert (await fails(glob, {"pattern": "*", "path": "README.md"}))[0] is Code.NOT_DIRECTORY
-    for body in ({"pattern": "/etc/*"}, {"pattern": "../*"}, {"pattern": "*", "path": "way_out"}):
-        code, reason = await fails(glob, body)
+    for outside in ({"pattern": "/etc/*"}, {"pattern": "../*"}, {"pattern": "*", "path": "way_out"}):
+        code, reason = await fails(glob, outside)
         assert (code, str(root) in reason) == (Code.PERMISSION, True)
     for body in (
         {"pattern": "*", "limit": 0},

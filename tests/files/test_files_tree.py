@@ -126,6 +126,9 @@ def test_attributes_are_those_of_the_host(tree, root):
         2,
         file.stat().st_blocks,
     )
+    assert (found.ttl, found.name_ttl) == (1.0, 0.0), (
+        "a name is asked for at each use, its attributes are not"
+    )
     (root / "sub").mkdir(mode=0o750)
     assert at(tree(), root / "sub").stat().kind is Kind.DIRECTORY
     assert at(tree(), root / "sub").stat().mode == 0o750
@@ -155,6 +158,17 @@ def test_names_are_the_bytes_of_the_host(tree, root):
     assert os.listdir(os.fsencode(root)) == [b"\xff"]
     folder(fs, root).unlink(os.fsdecode(b"\xff"), ME)
     assert os.listdir(root) == []
+
+
+def test_what_is_said_of_odd_names_is_text(tree, root):
+    """A message can be put into JSON whatever the name it speaks of."""
+    odd = os.fsdecode(b"caf\xe9")
+    top = folder(tree(), root)
+    (root / odd).mkdir()
+    for call, args in ((top.lookup, ("x" + odd, ME)), (top.unlink, (odd, ME)), (top.mkdir, (odd, 0o700, ME))):
+        with pytest.raises(SyscallError) as caught:
+            call(*args)
+        assert "caf\\xe9" in caught.value.reason.encode().decode()
 
 
 def test_a_file_put_in_the_place_of_another_is_another_node(tree, root):

@@ -99,7 +99,7 @@ def test_nothing_is_no_request():
 
 @pytest.mark.parametrize(
     "data",
-    [b"{x}", b'{"a":1} trailing', b'{"a":1}{"b":2}', b'{"a" 1}', b'{"a":\xff}', b'{"a":"\xff\xfe"}', b"{,}"],
+    [b"{x}", b'{"a":1} trailing', b'{"a":1}{"b":2}', b'{"a" 1}', b'{"a":\xff}', b'{"a":"\xff\xfe"}', b"{,}", b'{"a":"\\ud83d"}'],
 )
 def test_malformed_json_is_refused_while_it_is_written(data):
     """The writer hears of it, and the next request starts clean."""

@@ -1,0 +1,415 @@
+"""The laws of devices: descriptions, requests, mailboxes, private exchanges, cancelling, failures."""
+
+import errno
+import json
+import os
+import pathlib
+from typing import Any
+
+import pytest
+import trio
+
+from tests.contract.world import World, alive, refused
+from tests.filetable import Class, Row, holds, of
+from tests.tree import read_on, write
+
+LLM = "dev/llm/script"
+SHELL = "dev/shell"
+REQUEST_MAX = 1 << 20  # bytes
+
+
+def named(row: Row) -> str:
+    return row.pattern.replace("/", ":")
+
+
+devices = pytest.mark.parametrize("row", of(Class.DEVICE), ids=named)
+
+
+def failure(data: bytes) -> dict[str, str]:
+    """What an answer says went wrong."""
+    assert data.endswith(b"\n")
+    error: dict[str, str] = json.loads(data)["error"]
+    assert set(error) == {"code", "message", "syscall", "device"}
+    return error
+
+
+# --- what every device does ---
+
+
+@devices
+@pytest.mark.parametrize("flags", [os.O_RDONLY, os.O_RDONLY | os.O_NONBLOCK, os.O_RDWR])
+async def test_a_device_describes_itself(world: World, row: Row, flags: int) -> None:
+    """Reading without asking gives one JSON object that says what it does and takes; its size is told as 0."""
+    path = await world.path(row)
+    opened = await world.open(path, flags)
+    described = json.loads(await read_on(opened))
+    await opened.close()
+    assert described["device"] == f"/{path}"
+    assert described["does"]
+    assert {"type", "oneOf"} & set(described["request"])
+    assert described["example"]
+    assert described.get("available", True) or described["reason"]
+    assert (await world.tree.stat(path)).size == 0
+    for tool in described.get("tools", []):
+        assert tool["name"]
+        assert tool["description"]
+        assert tool["input_schema"]["type"] == "object"
+
+
+@devices
+@pytest.mark.parametrize(
+    ("text", "code", "number"),
+    [
+        (b'{"intent": nonsense}\n', "INVALID", errno.EINVAL),
+        (b'{"intent": "x"}}\n', "INVALID", errno.EINVAL),
+        (b'{"no_such_field": 1}\n', "INVALID", errno.EINVAL),
+        (b"x" * (REQUEST_MAX + 1), "TOO_LARGE", errno.EFBIG),
+        (b'{"intent": "' + b"x" * REQUEST_MAX + b'"}', "TOO_LARGE", errno.EFBIG),
+    ],
+    ids=["malformed", "trailing", "unknown field", "long text", "long JSON"],
+)
+async def test_a_wrong_request_fails_in_write_and_its_reason_can_be_read(
+    world: World, row: Row, text: bytes, code: str, number: int
+) -> None:
+    """What is wrong with a request fails its write with the errno, and the next read says what it was: in the
+    mailbox for separate opens, on the same descriptor for a private exchange."""
+    path = await world.path(row)
+    for flags in (os.O_WRONLY | os.O_TRUNC, os.O_RDWR):
+        opened = await world.open(path, flags)
+        with refused(number):
+            for start in range(0, len(text), REQUEST_MAX):
+                await opened.write(text[start : start + REQUEST_MAX])
+        data = await read_on(opened) if flags == os.O_RDWR else await world.read(path)
+        await opened.close()
+        error = failure(data)
+        assert (error["code"], error["syscall"], error["device"]) == (code, "Write", f"/{path}")
+        assert len(error["message"]) > 10
+
+
+@devices
+async def test_half_an_object_is_refused_when_its_reader_comes(world: World, row: Row) -> None:
+    """JSON that stops in the middle cannot be known for wrong in write; the reader is told."""
+    path = await world.path(row)
+    await world.write(path, '{"intent": "x"')
+    assert failure(await world.read(path))["code"] == "INVALID"
+
+
+@devices
+async def test_text_that_is_no_utf8_is_refused_when_it_ends(world: World, row: Row) -> None:
+    """Bytes that are no text are refused at the end of the text; the reader is told which byte."""
+    path = await world.path(row)
+    await world.write(path, b"abc\xff\n")
+    error = failure(await world.read(path))
+    assert error["code"] == "INVALID"
+    assert "3" in error["message"]
+
+
+# --- requests ---
+
+
+@holds("dev/llm/<provider>")
+async def test_text_is_a_request_that_ends_with_its_file(world: World) -> None:
+    """`echo TEXT > device; cat device` gives the answer to the text, as one line of JSON."""
+    await world.write(LLM, "say good morning\n")
+    answer = await world.json(LLM)
+    assert answer["content"] == "good morning"
+    assert answer["tokens_used"] == answer["input_tokens"] + answer["output_tokens"] > 0
+    assert set(answer) >= {"content", "tokens_used", "cost_usd", "model", "tool_calls", "stop_reason"}
+
+
+async def test_a_reader_ends_a_text_that_its_writer_has_not_closed(world: World) -> None:
+    """Text is also ended by the first reader, since close may come late."""
+    opened = await world.open(LLM, os.O_WRONLY | os.O_TRUNC)
+    await opened.write(b"say ")
+    await opened.write(b"hello\n")
+    assert (await world.json(LLM))["content"] == "hello"
+    await opened.close()
+    assert (await world.json(LLM))["content"] == "hello"
+
+
+async def test_an_object_starts_where_it_is_whole(world: World) -> None:
+    """JSON needs no close: it may come in pieces, and it starts with its last brace."""
+    mark = world.new_path()
+    opened = await world.open(SHELL, os.O_WRONLY | os.O_TRUNC)
+    for piece in (' \n{"comm', f'and": "touch {mark}', '"', "}"):
+        assert await opened.write(piece.encode()) == len(piece)
+    await world.until(exists(mark), "the command has run")
+    await opened.close()
+
+
+def exists(path: pathlib.Path) -> Any:
+    async def there() -> bool:
+        return path.exists()
+
+    return there
+
+
+@holds("dev/shell")
+async def test_the_form_of_a_request_is_the_form_of_its_answer(world: World) -> None:
+    """The shell answers text with text and JSON with JSON."""
+    assert await world.ask(SHELL, "echo out; echo err >&2; exit 3") == b"out\nerr\n[exit 3]\n"
+    answer = json.loads(await world.ask(SHELL, {"command": "echo out; echo err >&2; exit 3"}))
+    assert (answer["stdout"], answer["stderr"], answer["exit_code"]) == ("out\n", "err\n", 3)
+    assert (answer["timed_out"], answer["truncated"]) == (False, False)
+
+
+@holds("dev/glob", "dev/grep", "dev/edit")
+async def test_file_tools_answer_about_the_host(world: World) -> None:
+    """glob finds names, grep finds lines, and edit is refused where people may not write."""
+    found = json.loads(await world.ask("dev/glob", {"pattern": "**/inner.txt"}))
+    assert [match["path"] for match in found["matches"]] == ["sub/inner.txt"]
+    found = json.loads(await world.ask("dev/grep", {"pattern": "^inner", "path": "sub"}))
+    assert "inner hello" in json.dumps(found)
+    name = str(world.host / "hello.txt")
+    opened = await world.open("dev/edit", os.O_RDWR)
+    try:
+        await opened.write(json.dumps({"path": name, "old_string": "hello", "new_string": "bye"}).encode())
+    except OSError:
+        pass
+    assert failure(await read_on(opened))["code"] in ("READ_ONLY", "PERMISSION", "NOT_PERMITTED", "INVALID")
+    await opened.close()
+    assert (world.host / "hello.txt").read_text() == "hello\n"
+
+
+# --- mailboxes ---
+
+
+async def test_an_answer_stays_until_the_next_request(world: World) -> None:
+    """Reading takes nothing: an answer is there for every reader until another request replaces it."""
+    await world.write(LLM, '{"intent": "say one"}')
+    assert [(await world.json(LLM))["content"] for _ in range(3)] == ["one"] * 3
+    await world.write(LLM, '{"intent": "say two"}')
+    assert (await world.json(LLM))["content"] == "two"
+
+
+async def test_append_is_a_request_like_any_other(world: World) -> None:
+    """`>>` behaves as `>`: the request it brings replaces the answer before it."""
+    await world.write(LLM, "say one\n")
+    await world.read(LLM)
+    await world.write(LLM, "say two\n", how=os.O_APPEND)
+    assert (await world.json(LLM))["content"] == "two"
+
+
+async def test_an_empty_write_clears_the_mailbox(world: World) -> None:
+    """`: > device` forgets the answer: the next reader sees the description."""
+    await world.write(LLM, "say one\n")
+    assert "content" in await world.json(LLM)
+    opened = await world.open(LLM, os.O_WRONLY | os.O_TRUNC)
+    await opened.close()
+    assert "content" not in await world.json(LLM)
+    assert "does" in await world.json(LLM)
+
+
+async def test_two_sessions_never_see_each_others_answers(world: World) -> None:
+    """The mailbox belongs to the login session of the program that opens."""
+    other = await world.tree.other()
+    await world.write(LLM, "say mine\n")
+    theirs = World(other, world.host)
+    assert "does" in await theirs.json(LLM)
+    await write(other, LLM, b"say theirs\n")
+    assert (await theirs.json(LLM))["content"] == "theirs"
+    assert (await world.json(LLM))["content"] == "mine"
+
+
+async def test_devices_have_mailboxes_of_their_own(world: World) -> None:
+    """A request to one device leaves the answer of another alone."""
+    await world.write(LLM, "say one\n")
+    await world.write(SHELL, "echo two\n")
+    assert (await world.json(LLM))["content"] == "one"
+    assert await world.read(SHELL) == b"two\n"
+
+
+async def test_an_answer_can_be_read_from_every_offset(world: World) -> None:
+    """Who goes back in an answer finds it again, and past its end is EOF."""
+    await world.write(SHELL, "seq 1 1000\n")
+    opened = await world.open(SHELL, os.O_RDONLY)
+    whole = await read_on(opened, 100)
+    assert whole == "".join(f"{n}\n" for n in range(1, 1001)).encode()
+    for start in (0, 17, len(whole) - 3, len(whole), len(whole) + 9):
+        await opened.seek(start)
+        assert await read_on(opened) == whole[start:]
+    await opened.close()
+
+
+async def test_a_reader_waits_for_the_answer(world: World) -> None:
+    """Until an answer comes poll is silent and O_NONBLOCK gets EAGAIN; a reader that waits gets it whole."""
+    gate = world.new_path()
+    await world.write(SHELL, f"echo first; while [ ! -e {gate} ]; do sleep 0.01; done; echo second\n")
+    waiting = await world.open(SHELL, os.O_RDONLY)
+    assert await waiting.read() == b"first\n"
+    assert await waiting.ready() == set()
+    hasty = await world.open(SHELL, os.O_RDONLY | os.O_NONBLOCK)
+    assert await hasty.read() == b"first\n"
+    with refused(errno.EAGAIN):
+        await hasty.read()
+    async with trio.open_nursery() as nursery:
+        answers: list[bytes] = []
+
+        async def wait() -> None:
+            answers.append(await read_on(waiting))
+
+        nursery.start_soon(wait)
+        gate.touch()
+    assert answers == [b"second\n"]
+    await hasty.until("read")
+    assert await hasty.read() == b"second\n"
+    assert await hasty.read() == b""
+    await waiting.close()
+    await hasty.close()
+
+
+async def test_a_stream_of_words_is_the_answer(world: World) -> None:
+    """With "stream": true a model answers with its text instead of an object."""
+    assert await world.ask(LLM, {"intent": "stream: one two", "stream": True}) == b"one two\n"
+
+
+# --- private exchanges ---
+
+
+async def test_a_private_exchange_is_a_conversation(world: World) -> None:
+    """One open for reading and writing: request, answer, request, answer; no mailbox knows of it."""
+    opened = await world.open(SHELL, os.O_RDWR)
+    for word in ("one", "two", "a longer one", "4"):
+        await opened.write(f"echo {word}\n".encode())
+        assert await read_on(opened, 3) == f"{word}\n".encode()
+    await opened.write(json.dumps({"command": "echo five"}).encode())
+    assert json.loads(await read_on(opened))["stdout"] == "five\n"
+    await opened.close()
+    assert "does" in await world.json(SHELL)
+
+
+async def test_the_answer_of_an_exchange_can_be_read_again(world: World) -> None:
+    """An answer begins where its request ended; seeking to the start of the file begins it anew."""
+    opened = await world.open(SHELL, os.O_RDWR)
+    await opened.write(b"echo hello\n")
+    assert await opened.read(3) == b"hel"
+    await opened.seek(0)
+    assert await read_on(opened) == b"hello\n"
+    await opened.close()
+
+
+async def test_an_exchange_takes_one_request_at_a_time(world: World) -> None:
+    """While an answer is on its way another request is EAGAIN, poll allows no write, and nothing is lost."""
+    gate = world.new_path()
+    opened = await world.open(SHELL, os.O_RDWR)
+    assert await opened.ready() == {"read", "write"}
+    await opened.write(json.dumps({"command": f"while [ ! -e {gate} ]; do sleep 0.01; done; echo x"}).encode())
+    assert await opened.ready() == set()
+    with refused(errno.EAGAIN):
+        await opened.write(b"echo y\n")
+    gate.touch()
+    await opened.until("read")
+    assert json.loads(await read_on(opened))["stdout"] == "x\n"
+    assert await opened.ready() == {"read", "write"}
+    await opened.close()
+
+
+async def test_a_refused_text_is_told_by_the_read_that_ended_it(world: World) -> None:
+    """Where reading ends the text, the read gets the errno, and the next one says why."""
+    opened = await world.open(SHELL, os.O_RDWR)
+    await opened.write(b"echo \xff\n")
+    with refused(errno.EINVAL):
+        await opened.read()
+    assert failure(await read_on(opened))["code"] == "INVALID"
+    await opened.close()
+
+
+# --- cancelling ---
+
+
+async def started(world: World, mark: pathlib.Path) -> int:
+    """The pid that a command left in a file."""
+
+    async def written() -> bool:
+        return mark.exists() and mark.read_text().endswith("\n")
+
+    await world.until(written, "the command runs")
+    return int(mark.read_text())
+
+
+def forever(mark: pathlib.Path) -> bytes:
+    return json.dumps({"command": f"echo $$ > {mark}; exec sleep 500"}).encode()
+
+
+async def gone(world: World, pid: int) -> None:
+    async def over() -> bool:
+        return not alive(pid)
+
+    await world.until(over, "the program of the cancelled request has ended")
+
+
+async def test_closing_a_private_exchange_cancels_it(world: World) -> None:
+    """Nobody can read the answer any more, so its work ends, programs of the host included."""
+    mark = world.new_path()
+    opened = await world.open(SHELL, os.O_RDWR)
+    await opened.write(forever(mark))
+    pid = await started(world, mark)
+    await opened.close()
+    await gone(world, pid)
+
+
+@pytest.mark.parametrize("clear", [b"", b"echo next\n"])
+async def test_clearing_a_mailbox_cancels_what_runs(world: World, clear: bytes) -> None:
+    """`: >` and a new request end the work of the one before; its readers are told CANCELED."""
+    mark = world.new_path()
+    await world.write(SHELL, forever(mark))
+    pid = await started(world, mark)
+    reader = await world.open(SHELL, os.O_RDONLY)
+    opened = await world.open(SHELL, os.O_WRONLY | os.O_TRUNC)
+    if clear:
+        await opened.write(clear)
+    await opened.close()
+    await gone(world, pid)
+    assert failure(await read_on(reader))["code"] == "CANCELED"
+    await reader.close()
+    if clear:
+        assert await world.read(SHELL) == b"next\n"
+
+
+async def test_a_reader_that_leaves_cancels_nothing(world: World) -> None:
+    """An answer in a mailbox is made whether or not anybody waits for it now."""
+    gate = world.new_path()
+    await world.write(SHELL, f"while [ ! -e {gate} ]; do sleep 0.01; done; echo through\n")
+    reader = await world.open(SHELL, os.O_RDONLY)
+    await reader.close()
+    gate.touch()
+    assert await world.read(SHELL) == b"through\n"
+
+
+# --- failures ---
+
+
+@pytest.mark.parametrize("code", ["TIMEOUT", "SERVICE_UNAVAILABLE", "DRIVER", "PERMISSION"])
+async def test_a_failed_job_answers_with_its_reason(world: World, code: str) -> None:
+    """Once a request was taken its failure is the answer: code, message, call and device, then EOF."""
+    error = failure(await world.ask(LLM, {"intent": f"fail: {code}"}))
+    assert (error["code"], error["device"]) == (code, f"/{LLM}")
+    await world.write(LLM, f"fail: {code}\n")
+    assert failure(await world.read(LLM))["code"] == code
+
+
+@pytest.mark.parametrize("bad", [b'{"command": 5}', b'{"command"; "x"}', b"x" * REQUEST_MAX + b"\n"])
+async def test_a_refusal_can_be_read_later_in_a_conversation(world: World, bad: bytes) -> None:
+    """A write that failed moved nothing: the reason is where the reader stands, whatever was read before."""
+    opened = await world.open(SHELL, os.O_RDWR)
+    await opened.write(b"echo hello\n")
+    assert await read_on(opened) == b"hello\n"
+    with refused(errno.EINVAL, errno.EFBIG):
+        await opened.write(bad)
+    assert failure(await read_on(opened))["syscall"] == "Write"
+    await opened.write(b"echo again\n")
+    assert await read_on(opened) == b"again\n"
+    await opened.close()
+
+
+async def test_after_a_failure_the_device_serves_the_next_request(world: World) -> None:
+    """A refusal and a failure end nothing but themselves, on the same open too."""
+    opened = await world.open(LLM, os.O_RDWR)
+    with refused(errno.EINVAL):
+        await opened.write(b'{"intent": 5}')
+    assert failure(await read_on(opened))["code"] == "INVALID"
+    await opened.write(b'{"intent": "fail: DRIVER"}')
+    assert failure(await read_on(opened))["code"] == "DRIVER"
+    await opened.write(b'{"intent": "say better"}')
+    assert json.loads(await read_on(opened))["content"] == "better"
+    await opened.close()
