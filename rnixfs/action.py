@@ -4,9 +4,9 @@
 
 Such an object may be the whole reply, stand in a fenced block, or stand among other text; only whole JSON
 objects count, found with strings respected, so that a brace inside a string breaks nothing. All `tool_call`
-objects of a reply are its calls; in a reply without calls the last action counts. A reply without an action
-is the final answer. Nothing in a reply raises an error: an action that cannot be used becomes a `BadAction`,
-whose reason is meant for the model.
+objects of a reply are its calls, and so are `spawn` objects beside other actions; in a reply without calls the
+last action counts. A reply without an action is the final answer. Nothing in a reply raises an error: an action
+that cannot be used becomes a `BadAction`, whose reason is meant for the model.
 """
 
 import json
@@ -296,9 +296,15 @@ def _first_bad(actions: Sequence[Action]) -> Action | None:
 
 
 def _join(actions: Sequence[Action], said: str) -> Action | None:
-    """The tool calls of a reply as one action. A `complete` beside them waits, or they would be lost."""
-    calls = tuple(call for action in actions if isinstance(action, Calls) for call in action.calls)
-    return Calls(calls, said) if calls else None
+    """The tool calls and spawns of a reply as one action. A `complete` beside them waits, or they would be lost."""
+    calls = tuple(call for action in actions for call in _as_calls(action))
+    return Calls(calls, said) if calls and len(actions) > 1 else None
+
+
+def _as_calls(action: Action) -> tuple[Call, ...]:
+    if isinstance(action, Spawn):
+        return (Call("spawn", {"intent": action.intent, **action.data}),)
+    return action.calls if isinstance(action, Calls) else ()
 
 
 # --- telling the model ---
@@ -306,7 +312,8 @@ def _join(actions: Sequence[Action], said: str) -> Action | None:
 _EXPLAINED = {
     "tool_call": '{"action": "tool_call", "tool": "<tool name>", "data": {<arguments>}} - use a tool',
     "plan": '{"action": "plan", "tool": "", "data": {"steps": ["..."], "reason": "..."}} - note a plan',
-    "spawn": '{"action": "spawn", "tool": "<intent>", "data": {"agent": "<name>"}} - start a child process',
+    "spawn": '{"action": "spawn", "tool": "<intent>", "data": {"agent": "<name>"}} - start a child process; '
+    "the result is its pid, and the tool wait collects its answer",
     "complete": '{"action": "complete", "tool": "", "data": {"result": "..."}} - end with this result',
     "replan": '{"action": "replan", "tool": "", "data": {"reason": "..."}} - say that the plan failed',
     "specialize": '{"action": "specialize", "tool": "<skill name>", "data": {}} - load a skill',

@@ -103,6 +103,7 @@ async def serve(settings: Settings, options: Options, report: Report) -> None:
             report.tell("ready")
             log.info("mounted at %s", settings.mountpoint)
             nursery.start_soon(_until_signal, system)
+            nursery.start_soon(system.kernel.init.run)
             if options.idle_exit:
                 nursery.start_soon(_until_idle, system, mount)
             await system.kernel.stopping.wait()

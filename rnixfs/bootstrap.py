@@ -16,14 +16,17 @@ from rnixfs.drivers.script import ScriptModel
 from rnixfs.drivers.shell import Shell
 from rnixfs.exchange import DeviceNode
 from rnixfs.hostdir import host_roots
+from rnixfs.initsource import init_plan
 from rnixfs.kernel import Kernel, Launcher
 from rnixfs.launch import EDIT, AgentLauncher
 from rnixfs.libdir import lib_dir
 from rnixfs.loader import Library, Shelf
 from rnixfs.model import Model
 from rnixfs.modelshelf import Models
+from rnixfs.mountfiles import McpDir
 from rnixfs.node import Dir, Document, FixedDir
 from rnixfs.proc.files import proc_dir
+from rnixfs.proc.pipes import PipeDevice, Pipes
 from rnixfs.proc.process import Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.providers import ProviderConfig
@@ -68,6 +71,7 @@ class System:
         self.library = library if library is not None else usual_library(settings.env)
         self.models = Models(self._model, lambda job: self.kernel.start(job))
         self.kernel = Kernel(launcher if launcher is not None else _Late(self))
+        self.kernel.init.load = lambda: init_plan(self._shelf())
         self.kernel.root = self._tree()
 
     def launcher(self) -> Launcher:
@@ -101,13 +105,16 @@ class System:
                 "README.md": Document("README.md", lambda: README.encode(), lambda: started),
                 "dev": self._dev(),
                 "proc": proc_dir(self.kernel),
+                "mnt": FixedDir("mnt", {"mcp": McpDir(self.kernel.mounts)}),
                 "lib": lib_dir(self._shelf),
                 "sys": sys_dir(self.kernel, lambda: self.models.states(self._shelf()), self._config),
             },
         )
 
     def _dev(self) -> Dir:
+        pipes = Pipes(self.kernel)
         devices: dict[str, Device] = {
+            "pipe": PipeDevice(self.kernel, pipes),
             "shell": Shell(self.children, self.whereabouts, self._mountpoint),
             "edit": Edit(self.whereabouts, self._mountpoint),
             "glob": Glob(self.whereabouts, self._mountpoint),
@@ -119,7 +126,8 @@ class System:
         }
         settings = self.settings
         files = host_roots("dev/fs", settings.roots, settings.fs_write, avoid=self._mountpoint)
-        return FixedDir("dev", {"llm": self.models.folder(self._shelf()), "fs": files, **nodes})
+        folders: dict[str, Dir] = {"llm": self.models.folder(self._shelf()), "fs": files, "pipes": pipes}
+        return FixedDir("dev", {**folders, **nodes})
 
     def _config(self) -> dict[str, object]:
         shown = self.library.for_cwd(self.home.cwd)

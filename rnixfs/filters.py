@@ -177,6 +177,13 @@ def _skip(value: object, some: int) -> list[Any]:
     return _list(value)[max(_whole(some), 0) :]
 
 
+def _repeat(value: object, times: int) -> list[Any]:
+    items, times = _list(value), max(_whole(times), 0)
+    if len(items) * times > ITEMS_MAX:
+        raise RefusedError(f"the list would have {len(items) * times} items", f"at most {ITEMS_MAX} are made")
+    return items * times
+
+
 def _order(value: object) -> tuple[int, Any]:
     """A key that puts values of every kind into one order."""
     if isinstance(value, bool) or value is None:
@@ -321,6 +328,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "number": _to_number,
     "parse_json": _parse_json,
     "per": _per,
+    "repeat": _repeat,
     "replace": _replace,
     "reverse": lambda value: _list(value)[::-1],
     "round": lambda value: round(_number(value)),

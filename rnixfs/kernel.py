@@ -13,7 +13,11 @@ import trio
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, denied, invalid
+from rnixfs.mounts import MountTable
 from rnixfs.node import Broadcast, Dir, File, FixedDir, Node
+from rnixfs.proc.channels import Channels, kin
+from rnixfs.proc.groups import Groups
+from rnixfs.proc.init import Init
 from rnixfs.proc.process import Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Disposition, Signal
@@ -57,7 +61,12 @@ class Kernel:
         self._launcher = launcher
         self._store: Store = store if store is not None else MemoryStore()
         self._next_pid = first_pid
+        self._live = 0
         self._nursery: trio.Nursery | None = None
+        self.channels = Channels(self)
+        self.groups = Groups(self)
+        self.mounts = MountTable(self.start, self.emit, self._rules)
+        self.init = Init(self)
 
     # --- life of the system ---
 
@@ -84,12 +93,16 @@ class Kernel:
         """End every process: TERM, then KILL for those that are left after `grace` seconds."""
         live = self.live()
         for process in live:
-            self.deliver(process, Signal.TERM)
+            # What has a supervisor is stopped by it, in reverse order.
+            if process.parent is None or process.parent.board is None:
+                self.deliver(process, Signal.TERM)
         with trio.move_on_after(grace):
             for process in live:
                 await process.done.wait()
         for process in live:
             self.deliver(process, Signal.KILL)
+        with trio.move_on_after(grace):
+            await self.mounts.unmount_all(Caller(0, 0))
 
     def emit(self, event: str, pid: int, data: dict[str, Any]) -> Record:
         """Append an event to the store, then tell those who listen."""
@@ -132,6 +145,7 @@ class Kernel:
         self._next_pid += 1
         self.emit("spawn", process.pid, _birth(process))
         self.processes[process.pid] = process
+        self._live += 1
         if parent is not None:
             parent.children[process.pid] = process
             parent.touch()
@@ -159,7 +173,7 @@ class Kernel:
                 Code.RESOURCE_EXHAUSTED,
                 f"processes may be {limits.SPAWN_DEPTH_MAX} generations deep, no more",
             )
-        if len(self.processes) >= limits.PROCESSES_MAX:
+        if self._live >= limits.PROCESSES_MAX:
             raise SyscallError(
                 Code.RESOURCE_EXHAUSTED, f"there may be {limits.PROCESSES_MAX} processes, no more"
             )
@@ -168,11 +182,13 @@ class Kernel:
         def own(path: str) -> bool:
             if not path.startswith("/proc/"):
                 return False
-            owner = path.split("/", 3)[2]
+            owner, _, rest = path.removeprefix("/proc/").partition("/")
             if owner == str(process.pid):
                 return True
             other = self.processes.get(int(owner)) if owner.isdecimal() else None
-            return other is not None and other.descends_from(process.pid)
+            if other is None:
+                return False
+            return other.descends_from(process.pid) or (rest == "mailbox" and kin(process, other))
 
         return View(process.pid, self.root, rights, own, process.launch.binds)
 
@@ -184,22 +200,48 @@ class Kernel:
         process.state = advance(process.state, Event.START)
         process.touch()
         if process.budget.timeout_ms:
-            process.scope.deadline = trio.current_time() + process.budget.timeout_ms / 1000
+            self.start(lambda: self._watch_time(process))
         exit_ = Exit(ExitCode.ERROR, "the system stopped")
         try:
             with process.scope:
-                exit_ = await process.launch.program(Syscalls(self, process))
+                exit_ = await self._program(process)
             if process.scope.cancelled_caught:
-                exit_ = self._cancelled(process)
+                exit_ = Exit(ExitCode.ERROR, process.ending)
         except Exception as error:
             exit_ = self._failed(process, error)
         finally:
             self.finish(process, exit_)
 
-    @staticmethod
-    def _cancelled(process: Process) -> Exit:
-        timeout = f"timeout: it ran for longer than {process.budget.timeout_ms} ms"
-        return Exit(ExitCode.ERROR, process.ending or timeout)
+    async def _program(self, process: Process) -> Exit:
+        exit_: Exit | None = None
+        async with trio.open_nursery() as nursery:
+            process.threads.open(nursery)
+            try:
+                exit_ = await process.launch.program(Syscalls(self, process))
+            except Exception as error:
+                exit_ = self._failed(process, error)
+            finally:
+                process.threads.close()
+                if process.threads.busy():
+                    how = exit_ or Exit(ExitCode.ERROR, process.ending or "its program was cancelled")
+                    self.start(lambda: self._end_threads(process, how))
+        return exit_
+
+    async def _end_threads(self, process: Process, exit_: Exit) -> None:
+        # A thread that no cancellation reaches must not keep the process from ending.
+        with trio.move_on_after(limits.TERM_GRACE_SECONDS):
+            await process.done.wait()
+        self.finish(process, exit_)
+
+    async def _watch_time(self, process: Process) -> None:
+        """End a process when its time of running is over; pauses do not count."""
+        while process.live and (left := process.time_left()) > 0:
+            with trio.move_on_after(left):
+                await process.done.wait()
+            if process.paused:
+                await process.resumed.wait()
+        limit = process.budget.timeout_ms
+        self._terminate(process, f"timeout: it ran for longer than {limit} ms")
 
     @staticmethod
     def _failed(process: Process, error: Exception) -> Exit:
@@ -216,25 +258,50 @@ class Kernel:
         process.exit = exit_
         process.watch.stop()
         process.state = advance(process.state, Event.EXIT)
-        process.scope.cancel()
-        self._let_go(process)
+        self._live -= 1
+        self._release(process)
         process.touch()
-        process.trace_live.end()
-        process.log_live.end()
         process.ended_live.push(process.ending_line())
         process.ended_live.end()
         process.done.set()
-        self._orphan(process)
+        if process.parent is not None:
+            process.parent.untold[process.pid] = process
+            process.parent.news.fire()
         if process.parent is None or not process.parent.live:
             self.reap(process)
 
+    def _release(self, process: Process) -> None:
+        # The order is a law: children first, so that they are nobody's while it ends; then its program; then
+        # whoever reads what it did or waits to hear from it; last what it alone knew of. The task of its
+        # program has ended before, unless it was killed or did not end in time. All that is left of a zombie
+        # then is its record; `reap` makes it a dead process, which the table drops later.
+        self._take_along(process)
+        self._orphan(process)
+        process.scope.cancel()
+        self._close_files(process)
+        process.trace_live.end()
+        process.log_live.end()
+        self.channels.release(process)
+        self.groups.leave_all(process)
+        process.signals.clear()
+        process.paused = False
+        process.resumed.set()
+        process.threads.release()
+        self.mounts.release(process.pid)
+
     @staticmethod
-    def _let_go(process: Process) -> None:
+    def _close_files(process: Process) -> None:
         for opened in process.files.values():
             opened.file.close()
         process.files.clear()
-        process.signals.clear()
-        process.paused = False
+
+    def _take_along(self, process: Process) -> None:
+        """End what a supervisor supervised: without it nobody would start or stop them."""
+        if process.board is None:
+            return
+        process.board.close()
+        for child in reversed(list(process.children.values())):
+            self.deliver(child, Signal.KILL)
 
     def _orphan(self, process: Process) -> None:
         for child in list(process.children.values()):
@@ -243,7 +310,10 @@ class Kernel:
             child.touch()
             if child.state is State.ZOMBIE:
                 self.reap(child)
-        process.children.clear()
+        if process.children:
+            process.children.clear()
+            process.touch()
+        process.untold.clear()
 
     def reap(self, process: Process) -> None:
         """Release a zombie: it is dead, stays visible for a while, then only its history is left."""
@@ -254,6 +324,7 @@ class Kernel:
         process.touch()
         if process.parent is not None:
             process.parent.children.pop(process.pid, None)
+            process.parent.touch()
         self._remember(process)
         if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
             self._nursery.start_soon(self._bury, process)
@@ -273,7 +344,7 @@ class Kernel:
 
     def remove(self, process: Process, caller: Caller) -> None:
         """Kill and reap, and take it out of the table: `rmdir proc/<pid>`."""
-        self._check_power(process, caller)
+        self.check_power(process, caller)
         self.deliver(process, Signal.KILL)
         self.reap(process)
         self._drop(process)
@@ -287,14 +358,20 @@ class Kernel:
             SyscallError: PERMISSION unless the caller is a person, the process itself or an ancestor;
                 INVALID for a process that has ended.
         """
-        self._check_power(process, caller)
+        self.check_power(process, caller)
         if not process.live:
             raise invalid(f"process {process.pid} has ended")
         self.deliver(process, signal)
 
-    def _check_power(self, process: Process, caller: Caller) -> None:
+    @staticmethod
+    def check_power(process: Process, caller: Caller) -> None:
+        """Raise PERMISSION unless the caller is a person, the process itself or an ancestor."""
         if caller.agent and not process.descends_from(caller.agent):
             raise denied(f"process {caller.agent} has no power over process {process.pid}")
+
+    def _rules(self, caller: Caller, pid: int) -> bool:
+        process = self.processes.get(pid)
+        return process is not None and process.descends_from(caller.agent)
 
     def deliver(self, process: Process, signal: Signal) -> None:
         """Let a signal take effect, or wait where it is blocked."""
@@ -307,9 +384,10 @@ class Kernel:
         elif disposition is Disposition.HANDLE:
             process.on_signal(signal)
         process.touch()
+        process.news.fire()
 
     def _terminate(self, process: Process, reason: str) -> None:
-        if process.ending:
+        if process.ending or not process.live:
             return
         process.ending = reason
         process.scope.cancel()
@@ -331,14 +409,12 @@ class Kernel:
         process.paused = True
         process.resumed = trio.Event()
         process.watch.stop()
-        process.pause_deadline()
 
     def _resume(self, process: Process) -> None:
         if not process.paused:
             return
         process.paused = False
         process.watch.go()
-        process.resume_deadline()
         process.resumed.set()
 
     # --- opens ---

@@ -11,16 +11,19 @@ from rnixfs.libdir import lib_dir
 from rnixfs.loader import Agent, Library, Shelf, Skill
 from rnixfs.manifest import UNRESTRICTED, whitelist
 from rnixfs.modelshelf import Models
-from rnixfs.node import Dir
+from rnixfs.node import Dir, Node
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest
+from rnixfs.proc.supervision import SupervisorSpec
 from rnixfs.proc.view import covers
 from rnixfs.programs.reason import reason
+from rnixfs.programs.supervise import supervise
 from rnixfs.types import Place
 
 EDIT = "/dev/edit"
 """The right to change files: whoever may use this device may write below its `/dev/fs` too."""
 
+SPAWN = "/proc/spawn"
 DEFAULT_AGENT = "default"
 _T = TypeVar("_T")
 
@@ -44,6 +47,8 @@ class AgentLauncher:
     def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
         cwd = self._cwd(request, parent)
         shelf = self._library.for_cwd(cwd)
+        if request.supervisor is not None:
+            return self._supervisor(request, parent, cwd, shelf, request.supervisor)
         agent = shelf.agent(request.agent or DEFAULT_AGENT)
         skills = shelf.skills_of(agent, request.skills)
         provider = self._provider(request, agent, parent, shelf)
@@ -61,12 +66,37 @@ class AgentLauncher:
             allowed=allowed,
             budget=_budget(request, agent),
             place=place,
-            binds={
-                "/dev/fs": self._files(place),
-                "/dev/llm": self._models.folder(shelf),
-                "/lib": lib_dir(lambda: self._library.for_cwd(cwd)),
-            },
+            binds=self._binds(place, shelf),
         )
+
+    def _supervisor(
+        self, request: SpawnRequest, parent: Process | None, cwd: str, shelf: Shelf, spec: SupervisorSpec
+    ) -> Launch:
+        """A supervisor may what its creator may, since its children may no more than it."""
+        named = request.allowed_devices
+        allowed = None if named is None else (*named, SPAWN)
+        place = self._place(cwd, request, parent, ("/",) if allowed is None else allowed)
+        return Launch(
+            intent=request.intent or f"supervise {spec.name}: {', '.join(one.name for one in spec.children)}",
+            program=supervise,
+            agent="",
+            skills=(),
+            provider=request.provider or (parent.launch.provider if parent is not None else ""),
+            model="",
+            system_prompt="",
+            allowed=allowed,
+            budget=Budget(timeout_ms=request.timeout_ms or 0),
+            place=place,
+            binds=self._binds(place, shelf),
+            supervisor=spec,
+        )
+
+    def _binds(self, place: Place, shelf: Shelf) -> dict[str, Node]:
+        return {
+            "/dev/fs": self._files(place),
+            "/dev/llm": self._models.folder(shelf),
+            "/lib": lib_dir(lambda: self._library.for_cwd(place.cwd)),
+        }
 
     def _cwd(self, request: SpawnRequest, parent: Process | None) -> str:
         inherited = parent.launch.place if parent is not None else self._home

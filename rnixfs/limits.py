@@ -21,7 +21,7 @@ WAITING_MAX = 20_000  # requests that may wait at once on the mount; the next is
 # --- processes ---
 PROCESSES_MAX = 20_000  # live processes
 OPEN_FILES_MAX = 1024  # open files of one process
-SPAWN_DEPTH_MAX = 8  # generations below process 0
+SPAWN_DEPTH_MAX = 4  # generations below process 0
 INTENT_MAX = 256 << 10  # bytes of an intent
 ARGUMENT_MAX = 128 << 10  # bytes of one string handed to a program of the host, as MAX_ARG_STRLEN
 DEAD_VISIBLE_SECONDS = 60.0  # how long a dead process stays in proc/ before it moves to history
@@ -33,6 +33,14 @@ TOOL_OUTPUT_MAX = 100_000  # characters of one tool result in the context
 CONTEXT_MESSAGES_MAX = 10_000  # messages of one context
 CONTEXT_BYTES_MAX = 32 << 20  # bytes of one context
 CONTEXTS_MAX = 64  # contexts of one process
+SUPERVISOR_CHILDREN_MAX = 256  # children of one supervisor
+SUPERVISOR_RESTARTS = 3  # restarts within the window where a supervisor names no number, as in the reference
+SUPERVISOR_WINDOW_SECONDS = 60.0  # the window where a supervisor names none, as in the reference
+SUPERVISOR_RESTARTS_MAX = 10_000  # the most restarts that can be asked for
+SUPERVISOR_WINDOW_MAX = 86_400.0  # seconds of the longest window that can be asked for
+SUPERVISOR_STOP_SECONDS = 5.0  # from TERM to KILL for a supervisor's child, as in the reference
+SUPERVISOR_ORDERS_MAX = 1000  # orders that may wait for one supervisor
+INIT_CHECK_SECONDS = 0.2  # how long something that init started must last, as in the reference
 FAILURES_ALIKE_MAX = 3  # equal tool failures in a row that end a process
 FAILURES_MAX = 6  # tool failures in all that end a process
 PARALLEL_TOOLS_MAX = 16  # tool calls of one reply that run at once
@@ -99,3 +107,12 @@ PIPE_BYTES = 64 << 10  # bytes that a pipe holds, as on Linux
 PIPE_BUF = 4 << 10  # bytes that one write puts into a pipe in one piece, as on Linux
 PIPES_MAX = 256  # pipes in dev/pipes
 PIPE_UNUSED_SECONDS = 3600.0  # how long a pipe of dev/pipes stays that nobody has open
+
+# --- groups, capabilities, threads and mounts ---
+GROUPS_MAX = 1000  # process groups
+CAPS_MAX = 1000  # granted and denied paths of one process
+THREADS_MAX = 256  # threads and coroutines of one process that have not ended
+THREADS_KEPT = 256  # ended ones that stay visible and can be joined; joined ones go first
+MOUNTS_MAX = 256  # mounts below mnt/mcp
+MOUNT_CONNECT_SECONDS = 30.0  # until a mount must have connected
+MOUNT_CLOSE_SECONDS = 10.0  # for closing a connection when it is unmounted

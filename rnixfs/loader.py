@@ -179,6 +179,11 @@ class Shelf:
         self.sources = sources
         self.warnings = warnings
 
+    @property
+    def trusted(self) -> bool:
+        """Whether the project may do what the user may."""
+        return self._trusted
+
     # --- names ---
 
     def find(self, what: Shelved, name: str) -> tuple[Source, str]:

@@ -56,6 +56,7 @@ def sys_dir(
             "limits": Document("sys/limits", _limits, always),
             "config": Document("sys/config", lambda: json_line(config()), always),
             "providers": Document("sys/providers", lambda: b"".join(map(json_line, providers())), always),
+            "init": Document("sys/init", kernel.init.document, kernel.init.changed),
             "ctl": _ctl(kernel),
         },
     )
@@ -77,6 +78,11 @@ def _ctl(kernel: Kernel) -> Control:
             raise invalid(f"loglevel takes one of {', '.join(_LEVELS)}, not {rest!r}")
         logging.getLogger("rnixfs").setLevel(rest.upper())
 
+    def bootstrap(_caller: Caller, rest: str) -> None:
+        if rest:
+            raise invalid(f"bootstrap takes nothing after it, but got {rest!r}")
+        kernel.start(kernel.init.run)
+
     def allow(caller: Caller) -> None:
         if caller.agent:
             raise denied("only people may command the system, not its processes")
@@ -86,5 +92,6 @@ def _ctl(kernel: Kernel) -> Control:
         "loglevel": CommandRow(
             "loglevel L", "how much the daemon's log says: debug info warning error", level
         ),
+        "bootstrap": CommandRow("bootstrap", "start what init.yaml names and does not run", bootstrap),
     }
     return Control("sys/ctl", rows, allow)

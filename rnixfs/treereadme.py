@@ -28,13 +28,14 @@ for reading and writing:
 
 | folder | what it holds |
 |---|---|
-| `proc/` | processes: `spawn processes events history/` and a folder for each pid |
-| `dev/` | `llm/<provider>`, `shell`, `fs/<host path>`, `edit`, `glob`, `grep` |
+| `proc/` | processes: `spawn processes events history/ groups/` and a folder for each pid |
+| `dev/` | `llm/<provider>`, `shell`, `fs/<host path>`, `edit`, `glob`, `grep`, `pipe`, `pipes/<n>` |
+| `mnt/mcp/` | `ctl`, and a folder for each server that is mounted |
 | `lib/` | the agents and skills that can be used |
 | `sys/` | `version uptime stats limits config providers ctl` |
 
 Inside `proc/<pid>/`: `status intent context messages.json result wait ctl trace trace.jsonl log steps.jsonl
-steps/ fd/ children caps env root/`. `root` is the tree as that process sees it: give that folder to a
+steps/ mailbox recv fd/ children caps env root/`. `root` is the tree as that process sees it: give that folder to a
 program, and it has just the rights of the process.
 
 Errors: a refused write fails with an errno; reading the same file then gives the reason as

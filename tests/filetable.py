@@ -22,6 +22,8 @@ class Class(enum.StrEnum):
     DEVICE = "device"
     CONTROL = "control"
     LINK = "link"
+    MAILBOX = "mailbox"
+    PIPE = "pipe"
     HOST = "host"
 
 
@@ -31,7 +33,8 @@ class Row(NamedTuple):
     Args:
         pattern: its path; `<…>` stands for a part that varies.
         kind: its class.
-        sample: one such file in `tests.contract.world`: `{done}` is a finished process, `{live}` one that runs.
+        sample: one such file in `tests.contract.world`: `{done}` is a finished process, `{live}` one that
+            runs, `{supervisor}` a supervisor, `{pipe}` a pipe.
     """
 
     pattern: str
@@ -77,6 +80,8 @@ TABLE: tuple[Row, ...] = (
         "dev",
         "dev/llm",
         "dev/fs",
+        "dev/pipes",
+        ("dev/pipes/<n>", "dev/pipes/{pipe}"),
         "proc",
         "proc/.live",
         "proc/history",
@@ -105,6 +110,7 @@ TABLE: tuple[Row, ...] = (
         ("proc/<pid>/children", "proc/<pid>/children"),
         ("proc/<pid>/caps", "proc/<pid>/caps"),
         ("proc/<pid>/env", "proc/<pid>/env"),
+        ("proc/<pid>/supervisor", "proc/{supervisor}/supervisor"),
         ("lib/agents/<name>/agent.yaml", "lib/agents/default/agent.yaml"),
         ("lib/agents/<name>/instructions.md", "lib/agents/default/instructions.md"),
         ("lib/skills/<name>/SKILL.md", "lib/skills/shell-use/SKILL.md"),
@@ -114,6 +120,7 @@ TABLE: tuple[Row, ...] = (
         "sys/limits",
         "sys/config",
         "sys/providers",
+        "sys/init",
     ),
     *_rows(
         Class.JOURNAL,
@@ -127,6 +134,8 @@ TABLE: tuple[Row, ...] = (
         ("proc/<pid>/.live/wait", "proc/{live}/wait"),
         ("proc/<pid>/.live/trace", "proc/{live}/trace"),
         ("proc/<pid>/.live/log", "proc/{live}/.live/log"),
+        ("proc/<pid>/.live/recv", "proc/{live}/recv"),
+        ("dev/pipes/<n>/.live/read", "dev/pipes/{pipe}/read"),
     ),
     *_rows(
         Class.DEVICE,
@@ -135,6 +144,7 @@ TABLE: tuple[Row, ...] = (
         "dev/edit",
         "dev/glob",
         "dev/grep",
+        "dev/pipe",
         "proc/spawn",
     ),
     *_rows(Class.CONTROL, _running("ctl"), "sys/ctl"),
@@ -144,9 +154,14 @@ TABLE: tuple[Row, ...] = (
         "proc/events",
         ("proc/<pid>/wait", "proc/<pid>/wait"),
         ("proc/<pid>/trace", "proc/<pid>/trace"),
+        ("proc/<pid>/recv", "proc/<pid>/recv"),
         ("proc/<pid>/root", "proc/<pid>/root"),
+        ("dev/pipes/<n>/read", "dev/pipes/{pipe}/read"),
+        ("dev/pipes/<name>", "dev/pipes/pipe-{pipe}"),
         _running("fd/<n>"),
     ),
+    *_rows(Class.MAILBOX, _running("mailbox")),
+    *_rows(Class.PIPE, ("dev/pipes/<n>/write", "dev/pipes/{pipe}/write")),
     *_rows(Class.HOST, ("dev/fs/<host path>", "dev/fs{host}/hello.txt")),
 )
 

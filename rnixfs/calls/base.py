@@ -46,6 +46,9 @@ class Calls:
     def _call(self, syscall: str, **args: Any) -> Iterator[list[str]]:
         """Trace what happens inside; the block leaves the result's text in the list."""
         process, started = self._process, trio.current_time()
+        if not process.live:
+            # Killed, and its program has not unwound yet: nothing that it does may follow its exit.
+            raise SyscallError(Code.INTERRUPTED, "the process has ended", syscall=syscall, pid=process.pid)
         outcome: list[str] = []
         failure = ""
         try:
@@ -69,6 +72,11 @@ class Calls:
                     duration_ms=round((trio.current_time() - started) * 1000, 3),
                 )
             )
+
+    def _collect(self, child: Process) -> None:
+        """Reap a child for the program, which is not told of its end again."""
+        self._process.untold.pop(child.pid, None)
+        self._kernel.reap(child)
 
     def _walk(self, path: str) -> Node:
         return vfs.walk(self._process.view.root, path, self._process.caller)

@@ -81,10 +81,11 @@ class IpcCalls(Calls):
                 where one of them has too many open files.
         """
         await trio.lowlevel.checkpoint()
-        ends = [self.pid if pid is None else pid for pid in (writer, reader)]
-        with self._call("Pipe", writer=ends[0], reader=ends[1]) as outcome:
+        writer = self.pid if writer is None else writer
+        reader = self.pid if reader is None else reader
+        with self._call("Pipe", writer=writer, reader=reader) as outcome:
+            ends = self._kernel.process(writer), self._kernel.process(reader)
             flags = os.O_NONBLOCK if nonblock else 0
-            processes = [self._kernel.process(pid) for pid in ends]
-            _, *fds = self._kernel.channels.connect(*processes, self._process.caller, flags)
-            outcome.append(f"FD({fds[0]}), FD({fds[1]})")
-        return fds[0], fds[1]
+            _, write_fd, read_fd = self._kernel.channels.connect(*ends, self._process.caller, flags)
+            outcome.append(f"FD({write_fd}), FD({read_fd})")
+        return write_fd, read_fd

@@ -5,7 +5,9 @@ from typing import Any
 import trio
 
 from rnixfs.calls.base import Calls
+from rnixfs.calls.supervisor import ChildEnd
 from rnixfs.errors import denied
+from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit
@@ -40,10 +42,29 @@ class ProcessCalls(Calls):
             if child.parent is not self._process:
                 raise denied(f"process {pid} is no child of process {self.pid}")
             await child.done.wait()
-            self._kernel.reap(child)
+            self._collect(child)
             assert child.exit is not None
             outcome.append(f"exited({child.exit.code})")
         return child.exit, child.result
+
+    @property
+    def uncollected(self) -> list[int]:
+        """The pids of its children, running and ended, whose end the program has not heard of."""
+        return sorted({*self._process.children, *self._process.untold})
+
+    def ended_children(self) -> list[ChildEnd]:
+        """Take the ends that nobody waited for, in their order, and reap those children; each end once.
+
+        One that somebody else has reaped is among them: its parent is to hear of it all the same.
+        """
+        return [self._take(child) for child in list(self._process.untold.values())]
+
+    def _take(self, child: Process) -> ChildEnd:
+        assert child.exit is not None
+        with self._call("Reap", pid=child.pid) as outcome:
+            self._collect(child)
+            outcome.append(f"exited({child.exit.code})")
+        return ChildEnd(child.pid, child.exit, child.result)
 
     async def kill(self, pid: int, signal: Signal) -> None:
         """Send a signal to itself or a descendant.

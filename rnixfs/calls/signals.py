@@ -17,6 +17,7 @@ class SignalCalls(Calls):
         """
         with self._call("SigHandle", signal=str(signal)):
             self._process.signals.handle(signal, handler is not None)
+            self._process.touch()
             if handler is not None:
                 self._process.handlers[signal] = handler
 
@@ -28,9 +29,11 @@ class SignalCalls(Calls):
         """
         with self._call("SigBlock", signal=str(signal)):
             self._process.signals.block(signal)
+            self._process.touch()
 
     def unblock(self, signal: Signal) -> None:
         """Let a signal through again; one that waited arrives now."""
         with self._call("SigUnblock", signal=str(signal)):
+            self._process.touch()
             if self._process.signals.unblock(signal):
                 self._kernel.deliver(self._process, signal)

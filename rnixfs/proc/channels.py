@@ -1,4 +1,4 @@
-"""What the kernel knows of messages and pipes: whose queue is whose, who may send to whom, and the numbers."""
+"""What the kernel knows of messages and pipes: queues, who may send to whom, and the numbers."""
 
 import contextlib
 import os
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rnixfs.errors import Code, SyscallError, denied, not_found
+from rnixfs.errors import Code, SyscallError, denied
 from rnixfs.proc import ipc
 from rnixfs.proc.ipc import Message, MessageQueue, Pipe, Receiver
 from rnixfs.proc.process import OpenFile, Process
@@ -162,5 +162,4 @@ def _give(process: Process, opened: OpenFile, undo: contextlib.ExitStack) -> int
 
 
 def _ended(process: Process) -> SyscallError:
-    error = not_found(f"/proc/{process.pid}/mailbox")
-    return SyscallError(Code.NOT_FOUND, f"process {process.pid} has ended", device=error.device)
+    return SyscallError(Code.NOT_FOUND, f"process {process.pid} has ended")

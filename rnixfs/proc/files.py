@@ -22,10 +22,14 @@ from rnixfs.node import (
     TableDir,
     fixed_link,
 )
+from rnixfs.proc import ipcfiles, signals
 from rnixfs.proc import request as spawning
-from rnixfs.proc import signals
+from rnixfs.proc.capabilities import capability_commands
+from rnixfs.proc.groupfiles import GroupsDir, group_commands, signals_row
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
+from rnixfs.proc.supervisorfiles import supervisor_commands, supervisor_file
+from rnixfs.proc.threadfiles import threads_row
 from rnixfs.types import Caller
 
 SECRET_MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE", "AUTH")
@@ -70,6 +74,7 @@ class ProcDir(Dir):
             "processes": Document("proc/processes", self._processes, self._changed),
             "events": fixed_link("proc/events", ".live/events"),
             "self": Link("proc/self", lambda caller: str(caller.agent), 1),
+            "groups": GroupsDir(kernel.groups),
             "history": history_dir(kernel),
         }
         self.hidden: dict[str, Node] = {
@@ -125,6 +130,7 @@ class _ProcessDir(Dir):
     def __init__(self, kernel: Kernel, process: Process) -> None:
         self.kernel = kernel
         self.process = process
+        self.files = FILES if process.board is None else {**FILES, **SUPERVISOR_FILES}
         self.made: dict[str, Node] = {}
 
     def _node(self, name: str, table: dict[str, "Row"]) -> Node:
@@ -134,13 +140,13 @@ class _ProcessDir(Dir):
         return node
 
     def lookup(self, name: str, caller: Caller) -> Node:
-        table = FILES if name in FILES else HIDDEN
+        table = self.files if name in self.files else HIDDEN
         if name not in table:
             raise not_found(f"/proc/{self.process.pid}/{name}")
         return self._node(name, table)
 
     def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
-        return ((name, self._node(name, FILES)) for name in FILES)
+        return ((name, self._node(name, self.files)) for name in self.files)
 
 
 Row = Callable[[Kernel, Process], Node]
@@ -203,7 +209,7 @@ def _fds(_kernel: Kernel, process: Process) -> Node:
         opened = process.files.get(int(name)) if name.isdecimal() else None
         if opened is None:
             return None
-        target = f"../../..{opened.path}"
+        target = opened.path if opened.path.startswith("pipe:") else f"../../..{opened.path}"
         return Link((process.uuid, "fd", name, target), lambda _c: target, len(target.encode()))
 
     return TableDir((process.uuid, "fd"), find, lambda _caller: [str(fd) for fd in process.files])
@@ -221,6 +227,7 @@ def _hidden(kernel: Kernel, process: Process) -> Node:
     nodes: dict[str, Node] = {
         name: StreamNode((process.uuid, "live", name), joiner(join)) for name, join in streams.items()
     }
+    nodes["recv"] = ipcfiles.receiving(kernel, process)
     nodes["root"] = process.view.root
     return FixedDir((process.uuid, ".live"), {}, nodes)
 
@@ -249,9 +256,11 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
 
     def block(_caller: Caller, rest: str) -> None:
         process.signals.block(signals.parse(rest))
+        process.touch()
 
     def unblock(_caller: Caller, rest: str) -> None:
         signal = signals.parse(rest)
+        process.touch()
         if process.signals.unblock(signal):
             kernel.deliver(process, signal)
 
@@ -266,9 +275,10 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
         ("unblock NAME", "let a signal through again", unblock),
         ("budget N", "tokens it may use in all; 0 for no limit", lambda _c, rest: _budget(process, rest)),
         ("say TEXT", "add a message of the user before its next step", lambda _c, rest: _say(process, rest)),
-        ("grant PATH", "let it use a path and what is below it", lambda _c, rest: _grant(process, _c, rest)),
-        ("revoke PATH", "take a path back; open files stay open", lambda _c, rest: _revoke(process, rest)),
+        *capability_commands(kernel, process),
     ]
+    rows += supervisor_commands(kernel, process)
+    rows += group_commands(kernel, process)
     return {usage.partition(" ")[0]: CommandRow(usage, text, run) for usage, text, run in rows}
 
 
@@ -293,24 +303,6 @@ def _say(process: Process, rest: str) -> None:
     process.inbox.append(rest)
 
 
-def _grant(process: Process, caller: Caller, rest: str) -> None:
-    if caller.agent == process.pid:
-        raise denied("a process cannot grant rights to itself")
-    process.rights.grant(_path(rest))
-    process.touch()
-
-
-def _revoke(process: Process, rest: str) -> None:
-    process.rights.revoke(_path(rest))
-    process.touch()
-
-
-def _path(rest: str) -> str:
-    if not rest.startswith("/"):
-        raise invalid(f"a path such as /dev/shell is needed, not {rest!r}")
-    return rest.rstrip("/") or "/"
-
-
 FILES: dict[str, Row] = {
     "status": _document("status", lambda process: json_line(process.status())),
     "intent": _document("intent", lambda process: _text(process.launch.intent)),
@@ -324,13 +316,20 @@ FILES: dict[str, Row] = {
     "log": lambda _kernel, process: JournalNode((process.uuid, "log"), process.log),
     "steps.jsonl": lambda _kernel, process: JournalNode((process.uuid, "steps.jsonl"), process.steps_journal),
     "steps": _steps,
+    "mailbox": ipcfiles.mailbox,
+    "recv": _live("recv"),
     "fd": _fds,
+    "threads": threads_row,
+    "signals": signals_row,
     "children": _document("children", lambda process: _text("".join(f"{pid}\n" for pid in process.children))),
     "caps": _document("caps", lambda process: json_line(process.rights.listing())),
     "env": _document("env", _env),
     "root": lambda _kernel, process: fixed_link((process.uuid, "root"), ".live/root"),
 }
 """The listed files of a process."""
+
+SUPERVISOR_FILES: dict[str, Row] = {"supervisor": supervisor_file}
+"""The files that only a supervisor has beside those."""
 
 HIDDEN: dict[str, Row] = {".live": _hidden}
 """What can be entered and is never listed, so that recursive tools neither wait nor go in circles."""

@@ -2,6 +2,8 @@
 
 Neither knows of processes. Both wait in the way of files: what cannot be done now raises `trio.WouldBlock`,
 and a pulse wakes whoever may look again.
+
+Over 400 lines because both kinds, and the files that are opens of them, are here.
 """
 
 from collections.abc import Callable
@@ -151,14 +153,12 @@ class MessageQueue:
             self.pulse.fire()
 
     def served(self, place: object) -> bool:
-        """Whether there is a message for this place in the line; for one who does not stand in it, whether
-        there are more than the line will take."""
-        if self.closed:
-            return True
-        if place not in self._line:
-            return len(self) > len(self._line)
-        ahead = next(number for number, other in enumerate(self._line) if other is place)
-        return len(self) > ahead
+        """Whether the next message is for this place: the first of the line, or anybody where there is none.
+
+        One at a time, since the scheduler wakes those who wait in any order.
+        """
+        first = next(iter(self._line), place)
+        return self.closed or (first is place and len(self) > 0)
 
 
 def _size(data: msgspec.Raw) -> int:

@@ -4,7 +4,7 @@ Only the kernel changes a process's state; its program changes what it holds thr
 """
 
 import dataclasses
-import math
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -15,11 +15,14 @@ import trio
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, printable
-from rnixfs.node import Broadcast, Dir, File, Journal, StreamFile
+from rnixfs.node import Broadcast, Dir, File, Journal, Pulse, StreamFile
+from rnixfs.proc.board import Board
 from rnixfs.proc.context import Context
 from rnixfs.proc.records import StepRecord
 from rnixfs.proc.signals import Signal, Signals
 from rnixfs.proc.state import LIVE, Exit, State
+from rnixfs.proc.supervision import SupervisorSpec
+from rnixfs.proc.threads import ThreadTable
 from rnixfs.proc.view import Rights, View
 from rnixfs.traceline import TraceRecord, line
 from rnixfs.types import Caller, Place
@@ -29,6 +32,9 @@ if TYPE_CHECKING:
 
 Program = Callable[["Syscalls"], Awaitable[Exit]]
 """What a process runs. It holds a Syscalls object and nothing else of the kernel."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ class Launch:
         budget: its limits.
         place: where it stands on the host.
         binds: nodes of its own in its view.
+        supervisor: what it supervises; its children then end with it, whatever ends it.
     """
 
     intent: str
@@ -77,6 +84,7 @@ class Launch:
     budget: Budget
     place: Place
     binds: dict[str, Any] = dataclasses.field(default_factory=dict)
+    supervisor: SupervisorSpec | None = None
 
 
 class Stopwatch:
@@ -160,16 +168,20 @@ class Process:
         self.view = view(self, self.rights)
         self.caller = Caller(os.getuid(), os.getgid(), agent=pid)
         self.children: dict[int, Process] = {}
+        self.untold: dict[int, Process] = {}  # ended children that its program has not heard of
         self.files: dict[int, OpenFile] = {}
         self.signals = Signals()
         self.handlers: dict[Signal, Callable[[Signal], None]] = {}
-        self._time_left = math.inf
         self.paused = False
         self.resumed = trio.Event()
         self.ending = ""
         self.inbox: list[str] = []
         self.scope = trio.CancelScope()
         self.done = trio.Event()
+        self.threads = ThreadTable(self.say)
+        self.news = Pulse()
+        spec = launch.supervisor
+        self.board = Board(spec, self.touch, self.news.fire) if spec is not None else None
         self.trace = Journal()
         self.trace_live = Broadcast()
         self.log = Journal()
@@ -178,6 +190,8 @@ class Process:
         self.step_records: list[bytes] = []
         self.ended_live = Broadcast()
         self.folder: Dir | None = None
+        self._status_made: tuple[object, ...] = ()
+        self._status_line = b""
 
     @property
     def live(self) -> bool:
@@ -205,17 +219,17 @@ class Process:
     def on_signal(self, signal: Signal) -> None:
         """Call the program's own handler."""
         handler = self.handlers.get(signal)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(signal)
+        except Exception:
+            # Whoever sent the signal is not to blame for the handler.
+            log.exception("the handler of process %d for %s failed", self.pid, signal)
 
-    def pause_deadline(self) -> None:
-        """Stop the time limit while paused; what was left of it is kept."""
-        self._time_left = self.scope.deadline - trio.current_time()
-        self.scope.deadline = math.inf
-
-    def resume_deadline(self) -> None:
-        """Let the time limit run on."""
-        self.scope.deadline = trio.current_time() + self._time_left
+    def time_left(self) -> float:
+        """Seconds of running until its time limit."""
+        return self.budget.timeout_ms / 1000 - self.watch.elapsed()
 
     # --- open files ---
 
@@ -306,6 +320,28 @@ class Process:
             "children": list(self.children),
             "exit": self.exit,
         }
+
+    def status_line(self) -> bytes:
+        """The content of `status`: a line of JSON."""
+        # One open of it asks twice, for the size and for the bytes, and listings ask for every process. All
+        # that changes is compared, so that a change nobody reported is seen too; rights are always reported.
+        now = (
+            self.changed_ns,
+            self.elapsed_ms(),
+            self.state,
+            self.paused,
+            self.model_used,
+            self.tokens_used,
+            self.cost_usd,
+            self.steps,
+            self.budget.tokens,
+            self.exit,
+            self.parent,
+            len(self.children),
+        )
+        if now != self._status_made:
+            self._status_made, self._status_line = now, msgspec.json.encode(self.status()) + b"\n"
+        return self._status_line
 
     def elapsed_ms(self) -> int:
         """Milliseconds of running, pauses left out."""

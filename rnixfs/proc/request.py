@@ -6,6 +6,10 @@ import msgspec
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
+from rnixfs.proc import supervision
+from rnixfs.proc.supervision import SupervisorSpec
+
+_AGENTS_FIELDS = (*supervision.AGENTS_FIELDS, "skills", "max_steps", "max_cost_usd", "system_prompt")
 
 
 class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -26,6 +30,7 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
         parent: pid of the parent, for callers that may speak for it.
         cwd: absolute folder it works in.
         env: environment of its programs; replaces the daemon's.
+        supervisor: makes it a supervisor of these children; it needs no intent then.
     """
 
     intent: str = ""
@@ -42,6 +47,7 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     parent: int | None = None
     cwd: str = ""
     env: dict[str, str] | None = None
+    supervisor: SupervisorSpec | None = None
 
 
 def read_spawn(body: object) -> SpawnRequest:
@@ -52,14 +58,17 @@ def read_spawn(body: object) -> SpawnRequest:
     """
     try:
         request = msgspec.convert({"intent": body} if isinstance(body, str) else body, SpawnRequest)
-    except msgspec.ValidationError as error:
-        raise invalid(f"not a spawn request: {error}") from None
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise invalid(f"not a spawn request: {error}{supervision.hint(str(error))}") from None
     _check(request)
     return request
 
 
 def _check(request: SpawnRequest) -> None:
-    if not request.intent.strip():
+    if request.supervisor is not None:
+        supervision.refuse_agents_fields(request, "", _AGENTS_FIELDS)
+        supervision.check(request.supervisor)
+    elif not request.intent.strip():
         raise invalid('a spawn request needs "intent": what is to be done, as text')
     if len(request.intent.encode("utf-8", "replace")) > limits.INTENT_MAX:
         raise SyscallError(Code.TOO_LARGE, f'"intent" may have {limits.INTENT_MAX} bytes')
@@ -81,9 +90,12 @@ def _not_negative(request: SpawnRequest, *fields: str) -> None:
 
 
 def _schema() -> dict[str, Any]:
-    """The JSON Schema of a request, without the docstring that msgspec puts into it."""
-    schema: dict[str, Any] = msgspec.json.schema(SpawnRequest)["$defs"]["SpawnRequest"]
-    return {**schema, "description": "Text is the intent; JSON says more."}
+    """The JSON Schema of a request, without the docstrings that msgspec puts into it."""
+    parts: dict[str, dict[str, Any]] = msgspec.json.schema(SpawnRequest)["$defs"]
+    for part in parts.values():
+        part.pop("description", None)
+    schema = parts.pop("SpawnRequest")
+    return {**schema, "description": "Text is the intent; JSON says more.", "$defs": parts}
 
 
 REQUEST_SCHEMA = _schema()

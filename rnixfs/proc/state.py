@@ -67,3 +67,11 @@ class Exit(msgspec.Struct, frozen=True):
 
     code: int
     reason: str
+
+
+class ChildEnd(msgspec.Struct, frozen=True):
+    """The end of a child: its pid, how it ended, and what it left as its result."""
+
+    pid: int
+    exit: Exit
+    result: str

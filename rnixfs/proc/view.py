@@ -8,7 +8,8 @@ through it happen on behalf of the process, whoever makes them.
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from rnixfs.errors import SyscallError, denied
+from rnixfs import limits
+from rnixfs.errors import Code, SyscallError, denied
 from rnixfs.node import Change, Dir, File, Link, Node
 from rnixfs.types import Caller, Stat
 
@@ -21,8 +22,19 @@ def covers(prefix: str, path: str) -> bool:
     return path == prefix or path.startswith(prefix.rstrip("/") + "/")
 
 
+def upward(path: str) -> Iterable[str]:
+    """A path and the folders above it, up to `/`."""
+    yield path
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
 class Rights:
     """Paths that a process may use, always within its parent's.
+
+    Of the granted and denied paths that cover a path, the nearest to it decides, and a denied one before a
+    granted one; so each grant and each revocation changes just what it names and what is below.
 
     Args:
         allowed: paths with all that is below them; None for everything.
@@ -30,48 +42,83 @@ class Rights:
     """
 
     def __init__(self, allowed: Iterable[str] | None, parent: "Rights | None" = None) -> None:
-        self.allowed = None if allowed is None else set(allowed)
+        self.allowed = {"/"} if allowed is None else {one.rstrip("/") or "/" for one in allowed}
         self.denied: set[str] = set()
         self.parent = parent
 
     def permits(self, path: str) -> bool:
         """Whether it may use `path`."""
-        if any(covers(one, path) for one in self.denied):
-            return False
-        if self.allowed is not None and not any(covers(one, path) for one in self.allowed):
-            return False
-        return self.parent is None or self.parent.permits(path)
+        return self._allows(path) and (self.parent is None or self.parent.permits(path))
+
+    def _allows(self, path: str) -> bool:
+        for one in upward(path):
+            if one in self.denied:
+                return False
+            if one in self.allowed:
+                return True
+        return False
 
     def leads_to(self, path: str) -> bool:
-        """Whether something it may use lies below `path`."""
-        if self.allowed is None:
-            return self.parent is None or self.parent.leads_to(path)
-        return any(covers(path, one) and self.permits(one) for one in self.allowed)
+        """Whether something it may use is `path` or lies below."""
+        # If anything there may be used, so may `path` or a path below that somebody of the line was granted.
+        return self.permits(path) or any(self.permits(one) for one in self._granted_below(path))
 
-    def grant(self, path: str) -> None:
-        """Allow a path.
+    def _granted_below(self, path: str) -> Iterable[str]:
+        rights: Rights | None = self
+        while rights is not None:
+            yield from (one for one in rights.allowed if covers(path, one))
+            rights = rights.parent
 
-        Raises:
-            SyscallError: PERMISSION when the parent may not use it.
-        """
+    def check_grant(self, path: str) -> None:
+        """Raise what `grant` would raise."""
         if self.parent is not None and not self.parent.permits(path):
             raise denied(f"{path} cannot be granted: the parent may not use it")
-        self.denied = {one for one in self.denied if not covers(one, path)}
-        if self.allowed is not None:
-            self.allowed.add(path)
+        if sum(not covers(path, one) for one in self.allowed) >= limits.CAPS_MAX:
+            raise _too_many("granted")
+
+    def grant(self, path: str) -> None:
+        """Allow a path and all that is below it, also what of that was revoked before.
+
+        Raises:
+            SyscallError: PERMISSION when the parent may not use it; RESOURCE_EXHAUSTED past
+                `limits.CAPS_MAX`.
+        """
+        self.check_grant(path)
+        self._forget(path)
+        self.allowed.add(path)
+
+    def check_revoke(self, path: str) -> None:
+        """Raise what `revoke` would raise."""
+        if sum(not covers(path, one) for one in self.denied) >= limits.CAPS_MAX:
+            raise _too_many("denied")
 
     def revoke(self, path: str) -> None:
-        """Take back a path and all that is below it; files that are open stay open."""
-        if self.allowed is not None:
-            self.allowed = {one for one in self.allowed if not covers(path, one)}
+        """Take back a path and all that is below it; files that are open stay open.
+
+        Raises:
+            SyscallError: RESOURCE_EXHAUSTED past `limits.CAPS_MAX`.
+        """
+        self.check_revoke(path)
+        self._forget(path)
         self.denied.add(path)
+
+    def _forget(self, path: str) -> None:
+        self.allowed = {one for one in self.allowed if not covers(path, one)}
+        self.denied = {one for one in self.denied if not covers(path, one)}
 
     def listing(self) -> dict[str, list[str] | None]:
         """What `caps` shows: granted paths (null for everything) and denied ones."""
         return {
-            "granted": None if self.allowed is None else sorted(self.allowed),
+            "granted": None if self.allowed == {"/"} else sorted(self.allowed),
             "denied": sorted(self.denied),
         }
+
+
+def _too_many(what: str) -> SyscallError:
+    return SyscallError(
+        Code.RESOURCE_EXHAUSTED,
+        f"a process may have {limits.CAPS_MAX} {what} paths; name a folder that holds some of them",
+    )
 
 
 class View:
@@ -100,7 +147,8 @@ class View:
 
     def passes(self, path: str) -> bool:
         """Whether `path` is on the way to something it may use."""
-        return self.sees(path) or path == "/proc" or path == "/sys" or self.rights.leads_to(path)
+        on_the_way = path in ("/proc", "/sys") or self.own(f"{path}/mailbox") or self.rights.leads_to(path)
+        return on_the_way or self.sees(path)
 
     def show(self, path: str, node: Node) -> Node:
         """A node as seen through this view."""

@@ -2,6 +2,11 @@
 
 A program like any other: it holds system calls and nothing else. The messages of the prompt are only ever
 added to, so that two prompts in a row agree in all that the first one had and a provider's cache holds.
+
+Children run beside their parent. The model collects their ends with the tool `wait`; of an end that it did not
+collect it is told before its next step, once. How a child ended is the model's to judge: no code of a child
+counts as a failure of a tool. A final answer ends the process whatever its children do; those that still run
+become children of the system.
 """
 
 import time
@@ -11,11 +16,11 @@ from typing import Any
 import msgspec
 
 from rnixfs import action, limits
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec, estimate_tokens
 from rnixfs.proc.records import StepRecord
 from rnixfs.proc.state import Exit, ExitCode
-from rnixfs.programs.tools import Outcome, Tool, collect, describe, raise_failure, run_calls
+from rnixfs.programs.tools import Outcome, Tool, collect, describe, notice, raise_failure, run_calls
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import clip
 
@@ -71,6 +76,7 @@ class _Loop:
         while True:
             for text in await self.sys.boundary():
                 self.sys.append(Message(role=Role.USER, content=text))
+            self._tell_of_ends()
             if (stop := self._exhausted()) is not None:
                 return stop
             if (stop := await self._step()) is not None:
@@ -95,6 +101,12 @@ class _Loop:
         if not self.sys.launch.skills:
             hidden.add("specialize")
         return [name for name in action.ACTIONS if name not in hidden]
+
+    def _tell_of_ends(self) -> None:
+        for end in self.sys.ended_children():
+            text = notice(end)
+            self.sys.say("output", clip(text, _LOGGED))
+            self.sys.append(Message(role=Role.USER, content=text))
 
     # --- limits ---
 
@@ -149,7 +161,7 @@ class _Loop:
         )
         await self.sys.write(self.fd, msgspec.json.encode(request))
         data = await self.sys.read_all(self.fd)
-        raise_failure(data)
+        raise_failure(data, self.sys.pid)
         return msgspec.json.decode(data, type=ModelAnswer)
 
     def _specs(self) -> list[ToolSpec]:
@@ -166,16 +178,19 @@ class _Loop:
 
     async def _act_native(self, answer: ModelAnswer, record: StepRecord) -> Exit | None:
         self._think(answer.content)
-        for call in answer.tool_calls:
-            if call.name == "complete" and isinstance(call.arguments.get("result"), str):
-                return self._complete(call.arguments["result"], record, "complete")
+        calls = answer.tool_calls
+        if len(calls) == 1 and (result := _completion(calls)) is not None:
+            return self._complete(result, record, "complete")
         if (stop := self._overspent()) is not None:
             return stop
-        outcomes = await self._run(answer.tool_calls, record)
+        outcomes = await self._run(calls, record)
         self.sys.append(
-            Message(role=Role.ASSISTANT, content=answer.content, tool_calls=answer.tool_calls),
+            Message(role=Role.ASSISTANT, content=answer.content, tool_calls=calls),
             *(Message(role=Role.TOOL, content=one.text, tool_call_id=one.call.id) for one in outcomes),
         )
+        result = _completion(calls)
+        if result is not None and not any(one.error for one in outcomes):
+            return self._complete(result, record, "complete")
         return self._judge(outcomes)
 
     async def _run(self, calls: list[ToolCall], record: StepRecord) -> list[Outcome]:
@@ -183,10 +198,11 @@ class _Loop:
         record.summary = clip(", ".join(call.name for call in calls), _SUMMARY)
         for call in calls:
             self.sys.say("tool", f"{call.name} {clip(_json(call.arguments), _LOGGED)}")
-        planned = {call.id: _noted(call) for call in calls if call.name == "plan"}
-        others = [call for call in calls if call.id not in planned]
-        done = {one.call.id: one for one in await run_calls(self.sys, self.tools, others)}
-        outcomes = [planned.get(call.id) or done[call.id] for call in calls]
+        # By place, not by id: some models give every call the same.
+        done = iter(
+            await run_calls(self.sys, self.tools, [call for call in calls if call.name not in _NOTED])
+        )
+        outcomes = [_noted(call) if call.name in _NOTED else next(done) for call in calls]
         for one in outcomes:
             self.sys.say("warning" if one.error else "output", clip(one.error or one.text, _LOGGED))
             record.tools.append(_tool_record(one))
@@ -252,6 +268,8 @@ class _Loop:
             self.sys.say("think", text)
 
 
+_NOTED = {spec.name for spec in _META}
+
 _ACTION_NAMES: dict[type, str] = {
     action.Calls: "tool_call",
     action.Plan: "plan",
@@ -273,7 +291,20 @@ def _calls(what: action.Action) -> list[ToolCall]:
     return []
 
 
+def _completion(calls: list[ToolCall]) -> str | None:
+    """The result that a `complete` among the calls gives, if there is one."""
+    for call in calls:
+        if call.name == "complete" and isinstance(call.arguments.get("result"), str):
+            return str(call.arguments["result"])
+    return None
+
+
 def _noted(call: ToolCall) -> Outcome:
+    """What comes of an action that uses no device."""
+    if call.name == "complete" and not isinstance(call.arguments.get("result"), str):
+        problem = invalid('"result" must be text: the final answer')
+        text = msgspec.json.encode({"error": problem.as_dict()}).decode()
+        return Outcome(call, text, f"{problem.code}: {problem.reason}", 0, "")
     return Outcome(call, '{"noted":true}', "", 0, "")
 
 

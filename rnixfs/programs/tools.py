@@ -14,6 +14,7 @@ from rnixfs.edits import render_list, render_read
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import ToolCall, ToolSpec
 from rnixfs.proc.request import read_spawn
+from rnixfs.proc.state import ChildEnd
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import clip
 from rnixfs.types import Kind
@@ -31,12 +32,14 @@ class Tool:
         run: does it; returns the result's text.
         parallel: whether it may run beside others of the same reply.
         device: the path whose use it needs.
+        first: whether it goes before those that run side by side: it takes no time, and its order shows.
     """
 
     spec: ToolSpec
     run: Run
     parallel: bool
     device: str
+    first: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -103,11 +106,11 @@ async def ask(sys: Syscalls, path: str, request: object) -> str:
         answer = await sys.read_all(fd)
     finally:
         sys.close_now(fd)
-    raise_failure(answer)
+    raise_failure(answer, sys.pid)
     return answer.decode("utf-8", "replace").removesuffix("\n")
 
 
-def raise_failure(answer: bytes) -> None:
+def raise_failure(answer: bytes, pid: int) -> None:
     """Raise what a device's answer says went wrong, if it does.
 
     Raises:
@@ -120,7 +123,7 @@ def raise_failure(answer: bytes) -> None:
         code = Code(error["code"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return  # an answer that only looks like a failure
-    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"])
+    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"], pid=pid)
 
 
 # --- running calls ---
@@ -131,7 +134,11 @@ async def run_calls(sys: Syscalls, tools: dict[str, Tool], calls: list[ToolCall]
     found = [tools.get(call.name) for call in calls]
     if len(calls) < 2 or not all(tool is not None and tool.parallel for tool in found):
         return [await run_call(sys, tools, call) for call in calls]
-    outcomes: dict[int, Outcome] = {}
+    outcomes = {
+        index: await run_call(sys, tools, calls[index])
+        for index, tool in enumerate(found)
+        if tool is not None and tool.first
+    }
     slots = trio.CapacityLimiter(limits.PARALLEL_TOOLS_MAX)
 
     async def one(index: int) -> None:
@@ -140,7 +147,8 @@ async def run_calls(sys: Syscalls, tools: dict[str, Tool], calls: list[ToolCall]
 
     async with trio.open_nursery() as nursery:
         for index in range(len(calls)):
-            nursery.start_soon(one, index)
+            if index not in outcomes:
+                nursery.start_soon(one, index)
     return [outcomes[index] for index in range(len(calls))]
 
 
@@ -163,8 +171,7 @@ async def run_call(sys: Syscalls, tools: dict[str, Tool], call: ToolCall) -> Out
     return Outcome(call, _cut(text), error, duration, tool.device if tool is not None else "")
 
 
-def _cut(text: str) -> str:
-    most = limits.TOOL_OUTPUT_MAX
+def _cut(text: str, most: int = limits.TOOL_OUTPUT_MAX) -> str:
     return text if len(text) <= most else f"{text[:most]}\n[… {len(text) - most} characters cut …]"
 
 
@@ -182,6 +189,13 @@ def _number(arguments: dict[str, Any], name: str, default: int) -> int:
     value = arguments.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise invalid(f'"{name}" must be a number that is not negative')
+    return value
+
+
+def _flag(arguments: dict[str, Any], name: str) -> bool:
+    value = arguments.get(name, False)
+    if not isinstance(value, bool):
+        raise invalid(f'"{name}" must be true or false')
     return value
 
 
@@ -212,11 +226,52 @@ async def _list(sys: Syscalls, arguments: dict[str, Any]) -> str:
 
 
 async def _spawn(sys: Syscalls, arguments: dict[str, Any]) -> str:
-    pid = await sys.spawn(read_spawn(arguments))
-    exit_, result = await sys.wait(pid)
-    return msgspec.json.encode(
-        {"pid": pid, "code": exit_.code, "reason": exit_.reason, "result": result}
-    ).decode()
+    return msgspec.json.encode({"pid": await sys.spawn(read_spawn(arguments))}).decode()
+
+
+async def _wait(sys: Syscalls, arguments: dict[str, Any]) -> str:
+    left, enough = set(_awaited(sys, arguments)), _flag(arguments, "any")
+    ends: list[ChildEnd] = []
+    while left:
+        end = await sys.wait_any(left, until=lambda: enough and bool(ends))
+        if end is None:
+            break
+        left.discard(end.pid)
+        ends.append(end)
+    # Each is cut by itself, so that the whole stays JSON; a tenth is left for what stands around them.
+    most = limits.TOOL_OUTPUT_MAX * 9 // 10 // len(ends)
+    exits = [
+        {"pid": end.pid, "code": end.exit.code, "reason": end.exit.reason, "result": _cut(end.result, most)}
+        for end in sorted(ends, key=lambda end: end.pid)
+    ]
+    return msgspec.json.encode({"exits": exits}).decode()
+
+
+def _awaited(sys: Syscalls, arguments: dict[str, Any]) -> list[int]:
+    """The children to wait for: those that are named, else all."""
+    pids, there = arguments.get("pids"), sys.uncollected
+    if not (pids is None or (isinstance(pids, list) and all(type(pid) is int for pid in pids))):
+        raise invalid('"pids" must be a list of numbers; leave it out to wait for every child')
+    if not (pids or there):
+        raise SyscallError(
+            Code.NOT_FOUND, "there is no child to wait for: none was started, or you know of every end"
+        )
+    for pid in pids or ():
+        if pid not in there:
+            rest = ", ".join(map(str, there)) or "none"
+            raise SyscallError(
+                Code.NOT_FOUND,
+                f"process {pid} is no child of yours, or you were told of its end before; to wait for: {rest}",
+            )
+    return pids or there
+
+
+def notice(end: ChildEnd) -> str:
+    """What a model reads of a child's end that it did not wait for; one line, whatever the child wrote."""
+    reason, result = (
+        msgspec.json.encode(_cut(text)).decode() for text in (end.exit.reason, end.result)
+    )
+    return f"Child process {end.pid} ended: exited({end.exit.code}) reason {reason} result {result}"
 
 
 async def _skill(sys: Syscalls, arguments: dict[str, Any]) -> str:
@@ -260,7 +315,9 @@ _OWN = (
     Tool(
         ToolSpec(
             "spawn",
-            "Start a child process with an intent of its own and wait for its result.",
+            "Start a child process with an intent of its own. Answers at once with its pid; children run side "
+            "by side. wait collects how they end; you are told of the end of a child that you do not wait for. "
+            "Those that still run when you give your final answer go on without you.",
             _schema(
                 ["intent"],
                 intent=("string", "what the child is to do"),
@@ -270,6 +327,31 @@ _OWN = (
         ),
         _spawn,
         True,
+        "/proc/spawn",
+        first=True,
+    ),
+    Tool(
+        ToolSpec(
+            "wait",
+            "Wait until children have ended; gives pid, exit code, reason and result of each, once.",
+            {
+                "type": "object",
+                "properties": {
+                    "pids": {
+                        "type": "array",
+                        "items": {"type": "integer"},
+                        "description": "which children; all if left out",
+                    },
+                    "any": {
+                        "type": "boolean",
+                        "description": "whether the end of one of them is enough; false if left out",
+                    },
+                },
+                "required": [],
+            },
+        ),
+        _wait,
+        False,  # so that it comes after the spawns that stand before it in a reply
         "/proc/spawn",
     ),
     Tool(

@@ -35,7 +35,9 @@ async def test_every_file_has_a_row(world: World) -> None:
     """A running system with a finished and a running process holds nothing that the table does not know, and
     everything that the table knows is there. (What a folder hides must be looked up by name.)"""
     done, live = await world.done("run: true"), await world.live()
-    found = await walk(world, "", {str(done), str(live), (await world.status(done))["uuid"]})
+    await world.pipe()
+    supervisor = await world.supervisor()
+    found = await walk(world, "", {str(done), str(live), str(supervisor), (await world.status(done))["uuid"]})
     assert f"proc/{live}/status" in found
     assert [path for path in found if row_of(path) is None] == []
     for path in found:

@@ -37,6 +37,7 @@ class World:
         self.tree = tree
         self.host = host
         self._pids: list[int] = []
+        self._pipes: list[int] = []
 
     # --- files ---
 
@@ -72,7 +73,10 @@ class World:
         elif "{done}" in row.sample or "{uuid}" in row.sample:
             pid = await self.done()
         uuid = (await self.status(int(pid)))["uuid"] if "{uuid}" in row.sample else ""
-        path = row.sample.format(live=pid, done=pid, uuid=uuid, host=self.host)
+        pipe = await self.pipe() if "{pipe}" in row.sample else 0
+        if "{supervisor}" in row.sample:
+            pid = await self.supervisor()
+        path = row.sample.format(live=pid, done=pid, uuid=uuid, pipe=pipe, host=self.host, supervisor=pid)
         return path.replace("<n>", "3")
 
     # --- processes ---
@@ -100,6 +104,20 @@ class World:
         await self.until(asked, "the model is asked")
         return pid
 
+    async def supervisor(self, **spec: Any) -> int:
+        """A supervisor with two children that run until somebody ends them, once both are started."""
+        children = [{"name": name, "intent": "wait 500 s", "provider": "script"} for name in ("one", "two")]
+        body = {"supervisor": {"name": "pair", "children": children, **spec}}
+        self._pids.append(int(await self.ask("proc/spawn", body)))
+        pid = self._pids[-1]
+
+        async def started() -> bool:
+            shown = await self.json(f"proc/{pid}/supervisor")
+            return all(child["state"] == "running" for child in shown["children"])
+
+        await self.until(started, "the children are started")
+        return pid
+
     async def gated(self) -> tuple[int, pathlib.Path]:
         """A process in a tool of its first step, and the file that lets it go on to its end."""
         gate = self.new_path()
@@ -110,6 +128,16 @@ class World:
 
         await self.until(called, "the tool is called")
         return pid, gate
+
+    async def pipe(self) -> int:
+        """A new pipe, whose second name is `pipe-<n>`."""
+        last = max([0, *(int(name) for name in await self.tree.names("dev/pipes") if name.isdecimal())])
+        while True:
+            number = int(await self.ask("dev/pipe", {"name": f"pipe-{last + 1}"}))
+            self._pipes.append(number)
+            if number == last + 1:
+                return number
+            last = number
 
     def new_path(self) -> pathlib.Path:
         """A path on the host at which nothing is."""
@@ -138,6 +166,9 @@ class World:
         for pid in self._pids:
             with contextlib.suppress(OSError):
                 await self.tree.change("rmdir", f"proc/{pid}")
+        for number in self._pipes:
+            with contextlib.suppress(OSError):
+                await self.tree.change("rmdir", f"dev/pipes/{number}")
 
 
 def alive(pid: int) -> bool:

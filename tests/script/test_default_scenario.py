@@ -22,12 +22,47 @@ def shell(arguments):
 
 TOOLS = {
     "shell": shell,
-    "spawn": lambda arguments: {
-        "pid": 7,
-        "result": f"child of {arguments.get('agent')}: {arguments['intent']}",
-    },
     "plan": lambda arguments: "noted",
 }
+
+
+class Children:
+    """The tools spawn and wait: each child answers what it was asked, unless its intent is to fail."""
+
+    def __init__(self):
+        self.running = {}
+        self.started = 0
+
+    def tools(self):
+        return TOOLS | {"spawn": self.spawn, "wait": self.wait}
+
+    def spawn(self, arguments):
+        if arguments.get("agent") == "nobody":
+            return {"error": {"code": "NOT_FOUND", "message": "no agent 'nobody'"}}
+        self.started += 1
+        self.running[self.started + 1] = arguments
+        return {"pid": self.started + 1}
+
+    def wait(self, arguments):
+        assert self.running, "a wait for nobody"
+        exits = [self.end(pid, asked) for pid, asked in self.running.items()]
+        self.running.clear()
+        return {"exits": exits}
+
+    @staticmethod
+    def end(pid, asked):
+        if asked["intent"] == "fail":
+            return {"pid": pid, "code": 1, "reason": "as asked", "result": ""}
+        said = f"{asked.get('agent')} did {asked['intent']}"
+        return {"pid": pid, "code": 0, "reason": "done", "result": said}
+
+    def notice(self, pid):
+        """What a process that did not wait reads of the end of a child."""
+        end = self.end(pid, self.running.pop(pid))
+        reason, result = json.dumps(end["reason"]), json.dumps(end["result"])
+        return Message(
+            Role.USER, f"Child process {pid} ended: exited({end['code']}) reason {reason} result {result}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -40,18 +75,76 @@ TOOLS = {
         ("call: plan", "noted"),
         ("parallel: a; b ; c", "<a>\n<b>\n<c>\n"),
         ("parallel: a; b ; c;d; e", "<a>\n<b>\n<c>\n<d>\n"),
-        ("spawn: say x", "The child answered: child of None: say x"),
-        ("spawn code-analyst: spawn: say x", "The child answered: child of code-analyst: spawn: say x"),
+        ("spawn: say x", "The child answered: None did say x"),
+        ("spawn code-analyst: spawn: say x", "The child answered: code-analyst did spawn: say x"),
+        ("spawn: fail", "The child failed: as asked"),
+        ("spawn 1: say x", "Child 2 answered: None did say x\n"),
+        ('spawn 3: say "x": y', "".join(f'Child {n} answered: None did say "x": y\n' for n in (2, 3, 4))),
+        ("spawn 2: fail", "Child 2 failed: as asked\nChild 3 failed: as asked\n"),
         ("plan: one; two", "Planned: one; two"),
         ("stream: a b", "a b"),
-        ("show tools", "plan\nshell\nspawn"),
+        ("show tools", "plan\nshell\nspawn\nwait"),
         ("show prompt", "the prompt"),
         ("spend 5000", "I claim 5000 tokens."),
     ],
 )
 async def test_a_command_does_what_it_says(model, intent, answer):
     """One row a command, played to its end."""
-    assert await Play(intent, TOOLS, "the prompt").finish(model) == answer
+    assert await Play(intent, Children().tools(), "the prompt").finish(model) == answer
+
+
+async def test_children_start_in_one_reply(model):
+    """So that they run side by side; the wait for them comes in the next."""
+    play = Play("spawn 4: say x", Children().tools())
+    await play.finish(model)
+    assert [[call.name for call in turn] for turn in play.calls] == [["spawn"] * 4, ["wait"]]
+
+
+async def test_a_child_that_was_told_of_is_not_waited_for(model):
+    """A notice that comes before the wait takes its place: each end is told once."""
+    for intent, answer in [
+        ("spawn: say x", "The child answered: None did say x"),
+        ("spawn: say }\"'{", "The child answered: None did say }\"'{"),
+        ("spawn 1: say x", 'Child process 2 ended: exited(0) reason "done" result "None did say x"\n'),
+    ]:
+        children = Children()
+        play = Play(intent, children.tools())
+        await play.turn(model)
+        play.messages.append(children.notice(2))
+        assert await play.finish(model) == answer
+        assert len(play.calls) == 1
+
+
+async def test_those_that_were_not_told_of_are_waited_for(model):
+    """One of three has ended before the wait: one notice, two that are collected."""
+    children = Children()
+    play = Play("spawn 3: say x", children.tools())
+    await play.turn(model)
+    play.messages.append(children.notice(3))
+    told = 'Child process 3 ended: exited(0) reason "done" result "None did say x"'
+    rest = [f"Child {pid} answered: None did say x" for pid in (2, 4)]
+    assert (await play.finish(model)).splitlines() == [told, *rest]
+
+
+async def test_children_that_cannot_be_started(model):
+    """The reason is reported, and nobody is waited for."""
+    assert "no agent 'nobody'" in await Play("spawn nobody: say x", Children().tools()).finish(model)
+    refused = TOOLS | {"spawn": lambda arguments: {"error": {"code": "PERMISSION", "message": "not you"}}}
+    assert await Play("spawn 2: say x", refused).finish(model) == "Not started: not you\n" * 2
+    assert "not you" in await Play("notice: say x", refused).finish(model)
+
+
+async def test_a_notice_ends_the_going_on(model, autojump_clock):
+    """The parent does not wait: it takes its turns until it reads of its child's end."""
+    children = Children()
+    play = Play("notice: say x", children.tools())
+    for _ in range(3):
+        await play.turn(model)
+    assert [call.name for turn in play.calls for call in turn] == ["spawn", "plan", "plan"]
+    play.messages.append(children.notice(2))
+    assert await play.finish(model) == (
+        'I was told: Child process 2 ended: exited(0) reason "done" result "None did say x"'
+    )
 
 
 async def test_hello_without_tools_is_answered(model):

@@ -50,6 +50,8 @@ TABLE = [
     ("text | indent(2)", "  one two\n  three"),
     ("counts | items", [{"key": ".py", "value": 2}, {"key": ".md", "value": 1}]),
     ('list | join("-")', "3-1-2-1"),
+    ("list | take(2) | repeat(2)", [3, 1, 3, 1]),
+    ("list | repeat(0)", []),
     ("list | join", "3121"),
     ("counts | json", '{".py": 2, ".md": 1}'),
     ("counts | keys", [".py", ".md"]),

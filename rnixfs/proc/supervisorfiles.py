@@ -1,0 +1,70 @@
+"""The files of supervisors: `proc/<pid>/supervisor`, and the commands of `ctl` for subtrees and children."""
+
+from collections.abc import Callable
+
+from rnixfs.device import json_line
+from rnixfs.errors import invalid
+from rnixfs.kernel import Kernel
+from rnixfs.node import Document, Node
+from rnixfs.proc.board import Board, Verb
+from rnixfs.proc.groups import signal_tree
+from rnixfs.proc.process import Process
+from rnixfs.proc.signals import Signal
+from rnixfs.types import Caller
+
+Command = tuple[str, str, Callable[[Caller, str], None]]
+"""A command of `ctl`: its usage, its help, and what it does."""
+
+_HELP = {
+    Verb.START: "start a child that does not run",
+    Verb.STOP: "stop a child: TERM, then KILL; it stays stopped",
+    Verb.RESTART: "stop a child and start it again",
+}
+
+
+def supervisor_file(_kernel: Kernel, process: Process) -> Node:
+    """The document with the children of a supervisor."""
+    board = board_of(process)
+    return Document(
+        (process.uuid, "supervisor"), lambda: json_line(board.listing()), lambda: process.changed_ns
+    )
+
+
+def supervisor_commands(kernel: Kernel, process: Process) -> list[Command]:
+    """The commands for a process with all below it, and those for the children of a supervisor."""
+    subtree = [
+        ("suspend", "pause it and all below it", _to_all(kernel, process, Signal.PAUSE)),
+        ("wake", "let it and all below it go on", _to_all(kernel, process, Signal.RESUME)),
+    ]
+    if process.board is None:
+        return subtree
+    return subtree + [(f"{verb} CHILD", _HELP[verb], _order(process.board, verb)) for verb in Verb]
+
+
+def _to_all(kernel: Kernel, process: Process, signal: Signal) -> Callable[[Caller, str], None]:
+    def run(caller: Caller, rest: str) -> None:
+        if rest:
+            raise invalid(f"this command takes nothing after it, but got {rest!r}")
+        signal_tree(kernel, process, signal, caller)
+
+    return run
+
+
+def _order(board: Board, verb: Verb) -> Callable[[Caller, str], None]:
+    def run(_caller: Caller, rest: str) -> None:
+        if not rest:
+            raise invalid(f"{verb} takes the name of a child: {', '.join(board.children)}")
+        board.order(verb, rest)
+
+    return run
+
+
+def board_of(process: Process) -> Board:
+    """The board of a supervisor.
+
+    Raises:
+        SyscallError: INVALID for any other process.
+    """
+    if process.board is None:
+        raise invalid(f"process {process.pid} is no supervisor")
+    return process.board
