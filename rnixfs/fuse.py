@@ -371,9 +371,10 @@ class Mount(pyfuse3.Operations):
         if self._uncalibrated is not None:
             await self._uncalibrated.calibrate(ctx)
             self._uncalibrated = None if self._uncalibrated.settled else self._uncalibrated
-        caller = self._who(ctx)
+        node = self.inodes.node(inode)
+        caller = node.acting(self._who(ctx))
         path = self.inodes.path(inode) if caller.agent else ""
-        file = self.kernel.open(self.inodes.node(inode), caller, flags, path)
+        file = self.kernel.open(node, caller, flags, path)
         return self._opened(file, flags, inode, ctx.pid)
 
     def _opened(self, file: File, flags: int, inode: int, tid: int) -> pyfuse3.FileInfo:

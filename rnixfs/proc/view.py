@@ -137,7 +137,10 @@ class SeenNode(Node):
 
     def open(self, caller: Caller, flags: int) -> File:
         self.view.check(self.path)
-        return self.inner.open(self.view.acting(caller), flags)
+        return self.inner.open(self.acting(caller), flags)
+
+    def acting(self, caller: Caller) -> Caller:
+        return self.view.acting(caller)
 
     def setattr(self, caller: Caller, change: Change) -> None:
         self.view.check(self.path)
