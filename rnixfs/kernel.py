@@ -57,6 +57,7 @@ class Kernel:
         self._launcher = launcher
         self._store: Store = store if store is not None else MemoryStore()
         self._next_pid = first_pid
+        self._live = 0
         self._nursery: trio.Nursery | None = None
 
     # --- life of the system ---
@@ -132,6 +133,7 @@ class Kernel:
         self._next_pid += 1
         self.emit("spawn", process.pid, _birth(process))
         self.processes[process.pid] = process
+        self._live += 1
         if parent is not None:
             parent.children[process.pid] = process
             parent.touch()
@@ -159,7 +161,7 @@ class Kernel:
                 Code.RESOURCE_EXHAUSTED,
                 f"processes may be {limits.SPAWN_DEPTH_MAX} generations deep, no more",
             )
-        if len(self.processes) >= limits.PROCESSES_MAX:
+        if self._live >= limits.PROCESSES_MAX:
             raise SyscallError(
                 Code.RESOURCE_EXHAUSTED, f"there may be {limits.PROCESSES_MAX} processes, no more"
             )
@@ -216,6 +218,7 @@ class Kernel:
         process.exit = exit_
         process.watch.stop()
         process.state = advance(process.state, Event.EXIT)
+        self._live -= 1
         process.scope.cancel()
         self._let_go(process)
         process.touch()
