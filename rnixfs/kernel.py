@@ -185,8 +185,7 @@ class Kernel:
             return
         process.state = advance(process.state, Event.START)
         process.touch()
-        if process.budget.timeout_ms:
-            process.scope.deadline = trio.current_time() + process.budget.timeout_ms / 1000
+        process.start_deadline()
         exit_ = Exit(ExitCode.ERROR, "the system stopped")
         try:
             with process.scope:
@@ -246,7 +245,9 @@ class Kernel:
             child.touch()
             if child.state is State.ZOMBIE:
                 self.reap(child)
-        process.children.clear()
+        if process.children:
+            process.children.clear()
+            process.touch()
 
     def reap(self, process: Process) -> None:
         """Release a zombie: it is dead, stays visible for a while, then only its history is left."""
@@ -257,6 +258,7 @@ class Kernel:
         process.touch()
         if process.parent is not None:
             process.parent.children.pop(process.pid, None)
+            process.parent.touch()
         self._remember(process)
         if self._nursery is not None and not self._nursery.cancel_scope.cancel_called:
             self._nursery.start_soon(self._bury, process)

@@ -31,7 +31,8 @@ class Row(NamedTuple):
     Args:
         pattern: its path; `<…>` stands for a part that varies.
         kind: its class.
-        sample: one such file in `tests.contract.world`: `{done}` is a finished process, `{live}` one that runs.
+        sample: one such file in `tests.contract.world`; `{done}` is a finished process, `{live}` a running
+            one.
     """
 
     pattern: str

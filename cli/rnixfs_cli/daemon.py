@@ -9,7 +9,7 @@ import time
 from typing import Any, NamedTuple
 
 from rnixfs_cli import bounded, mountpoint, runtime
-from rnixfs_cli.errors import CommandError
+from rnixfs_cli.errors import CommandError, from_oserror
 from rnixfs_cli.mountpoint import State
 
 START_SECONDS = 30.0  # from the start of the daemon to its word that it is ready
@@ -63,7 +63,10 @@ def ensure(mount: str) -> int:
         CommandError: no daemon can be had there.
     """
     for _ in range(3):
-        if mountpoint.probe(mount) is not State.LIVE:
+        state = mountpoint.probe(mount)
+        if state is State.HUNG:
+            raise _hung(mount)
+        if state is not State.LIVE:
             start(Plan(mount))
         held = mountpoint.hold(mount)
         if held is not None:
@@ -93,10 +96,14 @@ def start(plan: Plan) -> int | None:
         if state is State.LIVE:
             return None
         if state is State.HUNG:
-            reason = f"a daemon is mounted there but does not answer; end it with: rnix umount {plan.mount}"
-            raise CommandError("TIMEOUT", reason, syscall="Mount", device=plan.mount)
+            raise _hung(plan.mount)
         _prepare(plan.mount, state)
         return _launch(plan)
+
+
+def _hung(mount: str) -> CommandError:
+    reason = f"a daemon is mounted there but does not answer; end it with: rnix umount {mount}"
+    return CommandError("TIMEOUT", reason, syscall="Mount", device=mount)
 
 
 def _prepare(mount: str, state: State) -> None:
@@ -114,8 +121,9 @@ def _prepare(mount: str, state: State) -> None:
         try:
             os.makedirs(mount, mode=0o700, exist_ok=True)
         except OSError as error:
-            reason = f"cannot make the mountpoint: {error.strerror}"
-            raise CommandError("PERMISSION", reason, syscall="Mount", device=mount) from None
+            failure = from_oserror(error, "Mount", mount)
+            failure.reason = f"cannot make the mountpoint: {failure.reason}"
+            raise failure from None
 
 
 def _launch(plan: Plan) -> int:

@@ -86,7 +86,8 @@ def stop(session: Session) -> None:
         reason = "the daemon did not leave in time; try: rnix umount --force"
         raise CommandError("TIMEOUT", reason, syscall="Umount", device=where)
     if state in (State.HUNG, State.STALE):
-        raise CommandError("TIMEOUT", f"the daemon is {_STATES[state]}", syscall="Umount", device=where)
+        code = "TIMEOUT" if state is State.HUNG else "SERVICE_UNAVAILABLE"
+        raise CommandError(code, f"the daemon: {_STATES[state]}", syscall="Umount", device=where)
     word = "stopped" if state is State.LIVE else "not running"
     if session.as_json:
         session.json({"mount": where, "state": word})

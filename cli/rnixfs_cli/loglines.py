@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from rnixfs_cli.screen import Screen
+from rnixfs_cli.screen import Screen, fit
 
 _STYLES = {"think": "dim", "output": "dim", "tool": "cyan", "warning": "yellow", "step": "bold"}
 INDENT = "    "
@@ -43,7 +43,7 @@ def parse(line: str) -> Entry:
 
 
 def live(entry: Entry, pid: int, screen: Screen) -> str:
-    """An entry as `rnix spawn` shows it: `[agent/1] step 1`.
+    """An entry as `rnix spawn` shows it: `[agent/1] step 1`; of output a terminal gets one line.
 
     Args:
         entry: the entry.
@@ -55,7 +55,10 @@ def live(entry: Entry, pid: int, screen: Screen) -> str:
         text = text if text.startswith("step") else f"step {text}"
     elif entry.category in ("tool", "output", "warning"):
         text = f"{entry.category}: {text}"
-    return painted(f"[agent/{pid}] {text}", entry, screen)
+    line, width = f"[agent/{pid}] {text}", screen.width()
+    if entry.category == "output" and width is not None:
+        line = fit(line, width)
+    return painted(line, entry, screen)
 
 
 def painted(text: str, entry: Entry, screen: Screen) -> str:

@@ -1,6 +1,7 @@
 """The entry of the `rnix` command. Sub-commands are imported when used: `rnix ps` must start fast."""
 
 import importlib
+import os
 import sys
 from typing import NoReturn
 
@@ -8,7 +9,7 @@ import click
 
 from rnixfs_cli.errors import CommandError
 from rnixfs_cli.screen import Screen
-from rnixfs_cli.session import Session, mount_option
+from rnixfs_cli.session import Session, json_option, mount_option
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
@@ -45,6 +46,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@json_option
 @mount_option
 def cli() -> None:
     """Run AI agents as processes of a mounted file system.
@@ -91,14 +93,28 @@ def _spelled_out(arguments: list[str]) -> list[str]:
     """`-i` in the place of the sub-command means `spawn -i`; `--version` is `version`."""
     if arguments == ["--version"]:
         return ["version"]
-    at = 2 if arguments[:1] == ["--mount"] else 0
+    at = 0
+    while arguments[at : at + 1] and arguments[at].partition("=")[0] in ("--mount", "--json"):
+        at += 2 if arguments[at] == "--mount" else 1
     if arguments[at : at + 1] in (["-i"], ["--intent"]):
         return [*arguments[:at], "spawn", *arguments[at:]]
     return arguments
 
 
+def _occupy_standard_descriptors() -> None:
+    """Open /dev/null for each of stdin, stdout and stderr that is closed.
+
+    The next file would get its number, and the daemon would find that file, or nothing, in the place of ours.
+    """
+    descriptor = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    while descriptor <= 2:
+        descriptor = os.dup(descriptor)
+    os.close(descriptor)
+
+
 def main() -> NoReturn:
     """Run the command of this process and end with its exit status."""
+    _occupy_standard_descriptors()
     for stream in (sys.stdout, sys.stderr):
         # A terminal that cannot show a character of an answer shows a question mark instead of a traceback.
         reconfigure = getattr(stream, "reconfigure", None)

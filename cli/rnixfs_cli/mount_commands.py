@@ -1,7 +1,9 @@
 """`rnix mount` and `rnix umount`."""
 
+import contextlib
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
 
 import click
@@ -33,11 +35,23 @@ def mount(
     if pid is None and (roots or fs_write or foreground):
         reason = "already mounted, so these options would have no effect; first: rnix umount"
         raise CommandError("EXISTS", reason, syscall="Mount", device=where)
+    if foreground and pid is not None:
+        return _stay(pid, lambda: _tell(session, where, pid))
+    _tell(session, where, pid)
+    return 0
+
+
+def _tell(session: Session, where: str, pid: int | None) -> None:
+    leaves = pid is None and mountpoint.leaves_when_idle(where)
     if session.as_json:
-        session.json({"mount": where, "started": pid is not None})
-    else:
-        session.screen.line(f"[kernel] {'already ' if pid is None else ''}mounted at {where}")
-    return _stay(pid) if foreground and pid is not None else 0
+        session.json({"mount": where, "started": pid is not None, "idle_exit": leaves})
+        return
+    session.screen.line(f"[kernel] {'already ' if pid is None else ''}mounted at {where}")
+    if leaves:
+        session.screen.line(
+            "[kernel] it was started by another command and leaves when nobody uses it;"
+            " to keep it: rnix umount, then rnix mount"
+        )
 
 
 def _check_roots(where: str, roots: tuple[str, ...]) -> None:
@@ -54,14 +68,21 @@ def _check_roots(where: str, roots: tuple[str, ...]) -> None:
             )
 
 
-def _stay(pid: int) -> int:
-    """Wait for the daemon in the foreground; TERM is handed on to it, Ctrl-C reaches it by itself."""
+def _stay(pid: int, ready: Callable[[], None]) -> int:
+    """Wait for the daemon in the foreground; TERM is handed on to it, Ctrl-C reaches it by itself.
+
+    Args:
+        pid: the daemon.
+        ready: called once signals end the daemon and not this command alone.
+    """
 
     def hand_on(number: int, _frame: FrameType | None) -> None:
-        os.kill(pid, number)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
     signal.signal(signal.SIGTERM, hand_on)
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
+    ready()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return status if status >= 0 else 128 - status
 

@@ -91,6 +91,15 @@ def mounted(path: str) -> list[Mount]:
     return [one for one in mounts() if one.path == path]
 
 
+def leaves_when_idle(path: str) -> bool:
+    """Whether the daemon of a mountpoint was started to leave when nobody uses it."""
+    found = mounted(path)
+    server = found[-1].source.rpartition(":")[2] if found and found[-1].ours else ""
+    with contextlib.suppress(OSError), open(f"/proc/{server or 'none'}/cmdline", "rb") as words:
+        return b"--idle-exit" in words.read().split(b"\0")
+    return False
+
+
 def probe(path: str, seconds: float = PROBE_SECONDS) -> State:
     """Say whether a tree answers at a path, without hanging on it.
 

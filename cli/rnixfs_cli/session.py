@@ -92,7 +92,7 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def pid_argument(command: Decorated) -> Decorated:
-    """`PID`: a process by its number, or by its uuid once it has moved to the history."""
+    """`PID`: a process by its number or its uuid."""
     return click.argument("pid", callback=_check_pid)(command)
 
 

@@ -140,7 +140,7 @@ def _watch(tree: Tree, pid: int, session: Session, quiet: bool) -> int:
         about = {key: status.get(key) for key in ("uuid", "agent", "provider", "model")}
         session.json({"pid": pid, **about, **end})
     elif quiet:
-        session.screen.line(session.screen.safe(str(end.get("result", ""))))
+        session.screen.line(session.screen.safe(str(end.get("result", "")).rstrip("\n")))
     else:
         view.end(model_label(status), end)
     return INTERRUPTED if interrupts.count else int(end["code"])
@@ -159,6 +159,9 @@ def follow(tree: Tree, pid: int, view: "View") -> None:
     try:
         for line in lines(descriptor):
             view.entry(parse(line))
+    except BrokenPipeError:
+        # It is our own output that nobody reads any more; the process goes on without its audience.
+        raise
     except OSError as error:
         raise tree.failure(error, name, "Log", pid) from None
     finally:

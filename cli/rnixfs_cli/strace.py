@@ -7,7 +7,8 @@ import click
 
 from rnixfs_cli import traceline
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
-from rnixfs_cli.tracer import ENDED, Show, Tracer
+from rnixfs_cli.tracer import Show, Tracer
+from rnixfs_cli.tree import ENDED
 
 
 @click.command()
@@ -38,13 +39,12 @@ def strace(session: Session, pid: str, follow: bool, expressions: tuple[str, ...
     over = state in ENDED or folder.startswith("proc/history/")
     if not over:
         tracer.attach(number, from_start=count)
-    notes(f"[strace] attached to PID {number} (state: {state})")
     reason = "interrupted"
     try:
+        notes(f"[strace] attached to PID {number} (state: {state})")
         if over:
             tracer.past(folder, number)
-        else:
-            tracer.run()
+        tracer.run()
         reason = "process exited"
     finally:
         tracer.close()

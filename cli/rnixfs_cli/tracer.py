@@ -8,6 +8,7 @@ is shown from its first call.
 import contextlib
 import json
 import os
+import re
 import select
 import time
 from collections.abc import Callable
@@ -15,12 +16,12 @@ from typing import Any
 
 from rnixfs_cli import attention
 from rnixfs_cli.errors import CommandError
-from rnixfs_cli.tree import CHUNK, Tree
+from rnixfs_cli.tree import CHUNK, ENDED, Tree
 
 Show = Callable[[int, dict[str, Any]], None]
 """Takes the pid and the decoded record of a system call."""
+_CHILD = re.compile(r"PID\((\d+)\)")  # as the kernel writes the result of Spawn
 _IDLE_SECONDS = 0.05  # pause after a wake-up that brought nothing, so that a false one cannot spin
-ENDED = frozenset({"zombie", "dead"})
 
 
 class Journal:
@@ -74,6 +75,12 @@ class Source:
         return True
 
 
+def spawned(record: dict[str, Any]) -> int:
+    """The pid of the child that a traced call made; 0 where it made none."""
+    found = _CHILD.fullmatch(str(record.get("result", ""))) if record.get("syscall") == "Spawn" else None
+    return int(found[1]) if found else 0
+
+
 class Tracer:
     """Shows the system calls of processes until they have ended.
 
@@ -103,15 +110,31 @@ class Tracer:
         self._poller.register(descriptor, select.POLLIN)
 
     def past(self, folder: str, pid: int) -> None:
-        """Show what is in the journal of a process that has ended.
+        """Show what is in the journal of a process that has ended, then those of its children.
+
+        A child that still runs is followed.
 
         Args:
             folder: the process's folder.
             pid: the process.
         """
+        self._seen.add(pid)
         journal = Journal(self.tree.open(f"{folder}/trace.jsonl", call="Trace", pid=pid))
-        self._look(pid, journal)
+        records = [json.loads(line) for line in journal.lines()]
         os.close(journal.descriptor)
+        for record in records:
+            self.show(pid, record)
+        for child in filter(None, map(spawned, records)) if self._children else ():
+            # Of a child that is no longer in the history nothing can be shown.
+            with contextlib.suppress(CommandError):
+                self._past_or_running(child)
+
+    def _past_or_running(self, pid: int) -> None:
+        folder, _ = self.tree.find(str(pid), "Trace")
+        if self.tree.status(folder, call="Trace", pid=pid)["state"] in ENDED:
+            self.past(folder, pid)
+        else:
+            self.attach(pid, from_start=True)
 
     def attach(self, pid: int, from_start: bool) -> None:
         """Follow a running process, and its children where asked to.

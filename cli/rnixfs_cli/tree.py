@@ -10,6 +10,8 @@ from rnixfs_cli import attention
 from rnixfs_cli.errors import CommandError, from_oserror
 
 CHUNK = 1 << 16  # bytes asked for at once
+ENDED = frozenset({"zombie", "dead"})
+"""States of a process that is over."""
 
 
 class Tree:

@@ -53,7 +53,7 @@ class ContextCalls(Calls):
         """Count a step; returns its number, from 1."""
         self._process.steps += 1
         self._process.touch()
-        self.say("step", f"step {self._process.steps}")
+        self.say("step", str(self._process.steps))
         return self._process.steps
 
     def account(self, answer: ModelAnswer) -> None:
@@ -65,7 +65,9 @@ class ContextCalls(Calls):
         self._process.touch()
 
     def add_step(self, record: StepRecord) -> None:
-        """Keep the record of a step."""
+        """Keep the record of a step; one that a kill cut short is not kept, since nothing follows an exit."""
+        if not self._process.live:
+            return
         self._kernel.emit("step", self.pid, {"step": record.step_number, "action": record.action})
         self._process.add_step(record)
 

@@ -30,9 +30,16 @@ class FileCalls(Calls):
         await trio.lowlevel.checkpoint()
         with self._call("Open", path=path, flags=flag_names(flags)) as outcome:
             file = self._kernel.open(self._open_node(path, flags), self._process.caller, flags, path)
-            fd = self._process.add_file(OpenFile(path, flags, file))
+            fd = self._numbered(OpenFile(path, flags, file))
             outcome.append(f"FD({fd})")
         return fd
+
+    def _numbered(self, opened: OpenFile) -> int:
+        try:
+            return self._process.add_file(opened)
+        except SyscallError:
+            opened.file.close()
+            raise
 
     def _open_node(self, path: str, flags: int) -> Node:
         node = self._walk(path)
@@ -101,7 +108,9 @@ class FileCalls(Calls):
         self.close_now(fd)
 
     def close_now(self, fd: int) -> None:
-        """Close without a checkpoint, for cleanup after a cancellation."""
+        """Close without a checkpoint, for cleanup after a cancellation; after the end all is closed."""
+        if not self._process.live:
+            return
         with self._call("Close", fd=fd):
             self._process.file(fd).file.close()
             del self._process.files[fd]

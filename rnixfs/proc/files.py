@@ -79,7 +79,7 @@ class ProcDir(Dir):
         }
 
     def _processes(self) -> bytes:
-        return b"".join(json_line(process.status()) for process in self.kernel.live())
+        return b"".join(process.status_line() for process in self.kernel.live())
 
     def _changed(self) -> int:
         return max((process.changed_ns for process in self.kernel.processes.values()), default=0)
@@ -312,7 +312,7 @@ def _path(rest: str) -> str:
 
 
 FILES: dict[str, Row] = {
-    "status": _document("status", lambda process: json_line(process.status())),
+    "status": _document("status", Process.status_line),
     "intent": _document("intent", lambda process: _text(process.launch.intent)),
     "context": _document("context", _summary),
     "messages.json": _document("messages.json", lambda process: process.context.as_json()),

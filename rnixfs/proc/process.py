@@ -4,6 +4,7 @@ Only the kernel changes a process's state; its program changes what it holds thr
 """
 
 import dataclasses
+import logging
 import math
 import os
 import time
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 Program = Callable[["Syscalls"], Awaitable[Exit]]
 """What a process runs. It holds a Syscalls object and nothing else of the kernel."""
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +180,8 @@ class Process:
         self.step_records: list[bytes] = []
         self.ended_live = Broadcast()
         self.folder: Dir | None = None
+        self._status_made: tuple[object, ...] = ()
+        self._status_line = b""
 
     @property
     def live(self) -> bool:
@@ -203,8 +209,19 @@ class Process:
     def on_signal(self, signal: Signal) -> None:
         """Call the program's own handler."""
         handler = self.handlers.get(signal)
-        if handler is not None:
+        if handler is None:
+            return
+        try:
             handler(signal)
+        except Exception:
+            # Whoever sent the signal is not to blame for the handler.
+            log.exception("the handler of process %d for %s failed", self.pid, signal)
+
+    def start_deadline(self) -> None:
+        """Let the time limit begin; a process that was paused before it ran begins it when it goes on."""
+        self._time_left = self.budget.timeout_ms / 1000 if self.budget.timeout_ms else math.inf
+        if not self.paused:
+            self.resume_deadline()
 
     def pause_deadline(self) -> None:
         """Stop the time limit while paused; what was left of it is kept."""
@@ -304,6 +321,28 @@ class Process:
             "children": list(self.children),
             "exit": self.exit,
         }
+
+    def status_line(self) -> bytes:
+        """The content of `status`: a line of JSON."""
+        # One open of it asks twice, for the size and for the bytes, and listings ask for every process. All
+        # that changes is compared, so that a change nobody reported is seen too; rights are always reported.
+        now = (
+            self.changed_ns,
+            self.elapsed_ms(),
+            self.state,
+            self.paused,
+            self.model_used,
+            self.tokens_used,
+            self.cost_usd,
+            self.steps,
+            self.budget.tokens,
+            self.exit,
+            self.parent,
+            len(self.children),
+        )
+        if now != self._status_made:
+            self._status_made, self._status_line = now, msgspec.json.encode(self.status()) + b"\n"
+        return self._status_line
 
     def elapsed_ms(self) -> int:
         """Milliseconds of running, pauses left out."""

@@ -6,7 +6,9 @@ through it happen on behalf of the process, whoever makes them.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
 
 from rnixfs.errors import SyscallError, denied
 from rnixfs.node import Change, Dir, File, Link, Node
@@ -24,29 +26,43 @@ def covers(prefix: str, path: str) -> bool:
 class Rights:
     """Paths that a process may use, always within its parent's.
 
+    Each grant and each revoke is a rule for a path and all that is below it; of the rules that cover a path
+    the longest holds. So a later change of a wide path takes the place of earlier ones below it, and a
+    narrow one stands out of a wide one.
+
     Args:
         allowed: paths with all that is below them; None for everything.
         parent: the rights of the parent, which bound these for as long as the process lives.
     """
 
     def __init__(self, allowed: Iterable[str] | None, parent: "Rights | None" = None) -> None:
-        self.allowed = None if allowed is None else set(allowed)
-        self.denied: set[str] = set()
+        self._everything = allowed is None
+        self._rules: dict[str, bool] = {_clean(path): True for path in allowed or ()}
         self.parent = parent
 
     def permits(self, path: str) -> bool:
         """Whether it may use `path`."""
-        if any(covers(one, path) for one in self.denied):
-            return False
-        if self.allowed is not None and not any(covers(one, path) for one in self.allowed):
-            return False
-        return self.parent is None or self.parent.permits(path)
+        return self._rule(path) and (self.parent is None or self.parent.permits(path))
+
+    def _rule(self, path: str) -> bool:
+        while path not in self._rules:
+            if path == "/":
+                return self._everything
+            path = path.rpartition("/")[0] or "/"
+        return self._rules[path]
 
     def leads_to(self, path: str) -> bool:
-        """Whether something it may use lies below `path`."""
-        if self.allowed is None:
-            return self.parent is None or self.parent.leads_to(path)
-        return any(covers(path, one) and self.permits(one) for one in self.allowed)
+        """Whether something it may use lies at or below `path`."""
+        if self.permits(path):
+            return True
+        # Whatever may be used lies below a granted path of some generation that may be used itself.
+        return any(covers(path, one) and self.permits(one) for one in self._granted_above())
+
+    def _granted_above(self) -> Iterator[str]:
+        rights: Rights | None = self
+        while rights is not None:
+            yield from (one for one, granted in rights._rules.items() if granted)
+            rights = rights.parent
 
     def grant(self, path: str) -> None:
         """Allow a path.
@@ -56,22 +72,29 @@ class Rights:
         """
         if self.parent is not None and not self.parent.permits(path):
             raise denied(f"{path} cannot be granted: the parent may not use it")
-        self.denied = {one for one in self.denied if not covers(one, path)}
-        if self.allowed is not None:
-            self.allowed.add(path)
+        self._set(path, True)
 
     def revoke(self, path: str) -> None:
         """Take back a path and all that is below it; files that are open stay open."""
-        if self.allowed is not None:
-            self.allowed = {one for one in self.allowed if not covers(path, one)}
-        self.denied.add(path)
+        self._set(path, False)
+
+    def _set(self, path: str, granted: bool) -> None:
+        path = _clean(path)
+        self._rules = {one: rule for one, rule in self._rules.items() if not covers(path, one)}
+        if self._rule(path) is not granted:
+            self._rules[path] = granted
 
     def listing(self) -> dict[str, list[str] | None]:
         """What `caps` shows: granted paths (null for everything) and denied ones."""
+        granted = sorted(one for one, rule in self._rules.items() if rule)
         return {
-            "granted": None if self.allowed is None else sorted(self.allowed),
-            "denied": sorted(self.denied),
+            "granted": None if self._everything and not granted else granted,
+            "denied": sorted(one for one, rule in self._rules.items() if not rule),
         }
+
+
+def _clean(path: str) -> str:
+    return path.rstrip("/") or "/"
 
 
 class View:
@@ -110,7 +133,7 @@ class View:
 
     def acting(self, caller: Caller) -> Caller:
         """The caller, as one who acts for the process."""
-        return dataclasses.replace(caller, agent=self.pid) if caller.agent != self.pid else caller
+        return msgspec.structs.replace(caller, agent=self.pid) if caller.agent != self.pid else caller
 
     def check(self, path: str) -> None:
         """Raise PERMISSION for a path that the process may not use."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rnixfs import action, limits
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec, estimate_tokens
 from rnixfs.proc.records import StepRecord
 from rnixfs.proc.state import Exit, ExitCode
@@ -149,7 +149,7 @@ class _Loop:
         )
         await self.sys.write(self.fd, msgspec.json.encode(request))
         data = await self.sys.read_all(self.fd)
-        raise_failure(data)
+        raise_failure(data, self.sys.pid)
         return msgspec.json.decode(data, type=ModelAnswer)
 
     def _specs(self) -> list[ToolSpec]:
@@ -166,16 +166,19 @@ class _Loop:
 
     async def _act_native(self, answer: ModelAnswer, record: StepRecord) -> Exit | None:
         self._think(answer.content)
-        for call in answer.tool_calls:
-            if call.name == "complete" and isinstance(call.arguments.get("result"), str):
-                return self._complete(call.arguments["result"], record, "complete")
+        calls = answer.tool_calls
+        if len(calls) == 1 and (result := _completion(calls)) is not None:
+            return self._complete(result, record, "complete")
         if (stop := self._overspent()) is not None:
             return stop
-        outcomes = await self._run(answer.tool_calls, record)
+        outcomes = await self._run(calls, record)
         self.sys.append(
-            Message(role=Role.ASSISTANT, content=answer.content, tool_calls=answer.tool_calls),
+            Message(role=Role.ASSISTANT, content=answer.content, tool_calls=calls),
             *(Message(role=Role.TOOL, content=one.text, tool_call_id=one.call.id) for one in outcomes),
         )
+        result = _completion(calls)
+        if result is not None and not any(one.error for one in outcomes):
+            return self._complete(result, record, "complete")
         return self._judge(outcomes)
 
     async def _run(self, calls: list[ToolCall], record: StepRecord) -> list[Outcome]:
@@ -183,10 +186,11 @@ class _Loop:
         record.summary = clip(", ".join(call.name for call in calls), _SUMMARY)
         for call in calls:
             self.sys.say("tool", f"{call.name} {clip(_json(call.arguments), _LOGGED)}")
-        planned = {call.id: _noted(call) for call in calls if call.name == "plan"}
-        others = [call for call in calls if call.id not in planned]
-        done = {one.call.id: one for one in await run_calls(self.sys, self.tools, others)}
-        outcomes = [planned.get(call.id) or done[call.id] for call in calls]
+        # By place, not by id: some models give every call the same.
+        done = iter(
+            await run_calls(self.sys, self.tools, [call for call in calls if call.name not in _NOTED])
+        )
+        outcomes = [_noted(call) if call.name in _NOTED else next(done) for call in calls]
         for one in outcomes:
             self.sys.say("warning" if one.error else "output", clip(one.error or one.text, _LOGGED))
             record.tools.append(_tool_record(one))
@@ -252,6 +256,8 @@ class _Loop:
             self.sys.say("think", text)
 
 
+_NOTED = {spec.name for spec in _META}
+
 _ACTION_NAMES: dict[type, str] = {
     action.Calls: "tool_call",
     action.Plan: "plan",
@@ -273,7 +279,20 @@ def _calls(what: action.Action) -> list[ToolCall]:
     return []
 
 
+def _completion(calls: list[ToolCall]) -> str | None:
+    """The result that a `complete` among the calls gives, if there is one."""
+    for call in calls:
+        if call.name == "complete" and isinstance(call.arguments.get("result"), str):
+            return str(call.arguments["result"])
+    return None
+
+
 def _noted(call: ToolCall) -> Outcome:
+    """What comes of an action that uses no device."""
+    if call.name == "complete" and not isinstance(call.arguments.get("result"), str):
+        problem = invalid('"result" must be text: the final answer')
+        text = msgspec.json.encode({"error": problem.as_dict()}).decode()
+        return Outcome(call, text, f"{problem.code}: {problem.reason}", 0, "")
     return Outcome(call, '{"noted":true}', "", 0, "")
 
 

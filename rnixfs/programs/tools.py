@@ -103,11 +103,11 @@ async def ask(sys: Syscalls, path: str, request: object) -> str:
         answer = await sys.read_all(fd)
     finally:
         sys.close_now(fd)
-    raise_failure(answer)
+    raise_failure(answer, sys.pid)
     return answer.decode("utf-8", "replace").removesuffix("\n")
 
 
-def raise_failure(answer: bytes) -> None:
+def raise_failure(answer: bytes, pid: int) -> None:
     """Raise what a device's answer says went wrong, if it does.
 
     Raises:
@@ -120,7 +120,7 @@ def raise_failure(answer: bytes) -> None:
         code = Code(error["code"])
     except (msgspec.DecodeError, KeyError, TypeError, ValueError):
         return  # an answer that only looks like a failure
-    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"])
+    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"], pid=pid)
 
 
 # --- running calls ---
