@@ -185,22 +185,28 @@ class Kernel:
             return
         process.state = advance(process.state, Event.START)
         process.touch()
-        process.start_deadline()
+        if process.budget.timeout_ms:
+            self.start(lambda: self._watch_time(process))
         exit_ = Exit(ExitCode.ERROR, "the system stopped")
         try:
             with process.scope:
                 exit_ = await process.launch.program(Syscalls(self, process))
             if process.scope.cancelled_caught:
-                exit_ = self._cancelled(process)
+                exit_ = Exit(ExitCode.ERROR, process.ending)
         except Exception as error:
             exit_ = self._failed(process, error)
         finally:
             self.finish(process, exit_)
 
-    @staticmethod
-    def _cancelled(process: Process) -> Exit:
-        timeout = f"timeout: it ran for longer than {process.budget.timeout_ms} ms"
-        return Exit(ExitCode.ERROR, process.ending or timeout)
+    async def _watch_time(self, process: Process) -> None:
+        """End a process when its time of running is over; pauses do not count."""
+        while process.live and (left := process.time_left()) > 0:
+            with trio.move_on_after(left):
+                await process.done.wait()
+            if process.paused:
+                await process.resumed.wait()
+        limit = process.budget.timeout_ms
+        self._terminate(process, f"timeout: it ran for longer than {limit} ms")
 
     @staticmethod
     def _failed(process: Process, error: Exception) -> Exit:
@@ -237,6 +243,7 @@ class Kernel:
         process.files.clear()
         process.signals.clear()
         process.paused = False
+        process.resumed.set()
 
     def _orphan(self, process: Process) -> None:
         for child in list(process.children.values()):
@@ -314,7 +321,7 @@ class Kernel:
         process.touch()
 
     def _terminate(self, process: Process, reason: str) -> None:
-        if process.ending:
+        if process.ending or not process.live:
             return
         process.ending = reason
         process.scope.cancel()
@@ -336,14 +343,12 @@ class Kernel:
         process.paused = True
         process.resumed = trio.Event()
         process.watch.stop()
-        process.pause_deadline()
 
     def _resume(self, process: Process) -> None:
         if not process.paused:
             return
         process.paused = False
         process.watch.go()
-        process.resume_deadline()
         process.resumed.set()
 
     # --- opens ---

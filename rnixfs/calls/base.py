@@ -46,6 +46,9 @@ class Calls:
     def _call(self, syscall: str, **args: Any) -> Iterator[list[str]]:
         """Trace what happens inside; the block leaves the result's text in the list."""
         process, started = self._process, trio.current_time()
+        if not process.live:
+            # Killed, and its program has not unwound yet: nothing that it does may follow its exit.
+            raise SyscallError(Code.INTERRUPTED, "the process has ended", syscall=syscall, pid=process.pid)
         outcome: list[str] = []
         failure = ""
         try:

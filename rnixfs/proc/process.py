@@ -5,7 +5,6 @@ Only the kernel changes a process's state; its program changes what it holds thr
 
 import dataclasses
 import logging
-import math
 import os
 import time
 from collections.abc import Awaitable, Callable
@@ -165,7 +164,6 @@ class Process:
         self.files: dict[int, OpenFile] = {}
         self.signals = Signals()
         self.handlers: dict[Signal, Callable[[Signal], None]] = {}
-        self._time_left = math.inf
         self.paused = False
         self.resumed = trio.Event()
         self.ending = ""
@@ -217,20 +215,9 @@ class Process:
             # Whoever sent the signal is not to blame for the handler.
             log.exception("the handler of process %d for %s failed", self.pid, signal)
 
-    def start_deadline(self) -> None:
-        """Let the time limit begin; a process that was paused before it ran begins it when it goes on."""
-        self._time_left = self.budget.timeout_ms / 1000 if self.budget.timeout_ms else math.inf
-        if not self.paused:
-            self.resume_deadline()
-
-    def pause_deadline(self) -> None:
-        """Stop the time limit while paused; what was left of it is kept."""
-        self._time_left = self.scope.deadline - trio.current_time()
-        self.scope.deadline = math.inf
-
-    def resume_deadline(self) -> None:
-        """Let the time limit run on."""
-        self.scope.deadline = trio.current_time() + self._time_left
+    def time_left(self) -> float:
+        """Seconds of running until its time limit."""
+        return self.budget.timeout_ms / 1000 - self.watch.elapsed()
 
     # --- open files ---
 

@@ -52,8 +52,10 @@ class Terminal:
         return before
 
     def blocked(self) -> bool:
-        """Whether a program of this terminal waits in a read of the mount."""
-        return any(map(waits_in_read, members(self.pid)))
+        """Whether a program waits in a read of the mount and would get the keys: bash starts the programs of
+        a pipeline before it hands the terminal to them."""
+        front = os.tcgetpgrp(self._master)
+        return any(_group(pid) == front and waits_in_read(pid) for pid in members(self.pid))
 
     def clear(self) -> None:
         """End all that runs in it."""
@@ -62,3 +64,11 @@ class Terminal:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait(LEAVE_SECONDS)
         os.close(self._master)
+
+
+def _group(pid: int) -> int:
+    """The process group of a process, 0 for one that is gone."""
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0

@@ -54,7 +54,7 @@ def folder(daemon: Daemon) -> str:
         ("wc -l < $P/result", "4\n"),
         ("sort -r $P/result | head -n1", "3\n"),
         ("cp $P/status copy; cmp copy $P/status && echo same", "same\n"),
-        ("cp -r $P/steps copies; diff -r copies $P/steps && echo same; chmod -R u+w copies; rm -r copies", "same\n"),
+        ("cp -r $P/steps c; diff -r c $P/steps && echo same; chmod -R u+w c; rm -r c", "same\n"),
         ("tar cf - -C $P steps log | tar tf - | wc -l", "4\n"),
         ("tar cf - -C $P log | tar xf - -O | cmp - $P/log && echo same", "same\n"),
         ("sha1sum < $P/log | cmp - <(cat $P/log | sha1sum) && echo same", "same\n"),
@@ -68,8 +68,8 @@ def folder(daemon: Daemon) -> str:
         ("cd $M/proc && cat ../sys/version | wc -l", "1\n"),
         ("cat $M/lib/skills/shell-use/SKILL.md | head -n1", "---\n"),
         ("python3 -c \"import sys; print(open(sys.argv[1]).readline().strip())\" $P/result", "1\n"),
-        ("python3 -c \"import mmap, sys; f = open(sys.argv[1]); print(mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE,"
-         " mmap.PROT_READ)[:1])\" $P/result", "b'1'\n"),
+        ("python3 -c \"import mmap, sys; f = open(sys.argv[1]);"
+         " print(mmap.mmap(f.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ)[:1])\" $P/result", "b'1'\n"),
         ("test -r $P/status && test -d $P && test -L $P/wait && echo true", "true\n"),
     ],
 )  # fmt: skip
