@@ -309,8 +309,9 @@ class PrivateExchange(File):
             raise SyscallError(
                 Code.SERVICE_UNAVAILABLE, "an answer is on its way; read it, or close the file to cancel it"
             )
-        self._base = offset + len(data)
+        self._base = offset  # where the position stays if the write is refused
         self._take(lambda: self._framer.feed(data))
+        self._base = offset + len(data)
         return len(data)
 
     def _take(self, frame: Callable[[], Body]) -> None:

@@ -420,23 +420,23 @@ class Mount(pyfuse3.Operations):
 
     async def read(self, fh: int, off: int, size: int) -> bytes:
         try:
-            return self.files[fh].file.read(size, off)
+            return _checked(self.files[fh].file.read(size, off), size)
         except trio.WouldBlock:
             pass
         except Exception as error:
             raise _as_fuse_error(error, "read") from None
         opened = self.files[fh]
-        return await self._ready(opened, Ready.READ, lambda: opened.file.read(size, off))
+        return await self._ready(opened, Ready.READ, lambda: _checked(opened.file.read(size, off), size))
 
     async def write(self, fh: int, off: int, buf: bytes) -> int:
         try:
-            return self.files[fh].file.write(buf, off)
+            return int(self.files[fh].file.write(buf, off))
         except trio.WouldBlock:
             pass
         except Exception as error:
             raise _as_fuse_error(error, "write") from None
         opened = self.files[fh]
-        return await self._ready(opened, Ready.WRITE, lambda: opened.file.write(buf, off))
+        return await self._ready(opened, Ready.WRITE, lambda: int(opened.file.write(buf, off)))
 
     async def flush(self, fh: int) -> None:
         # Told once, the host kernel never asks again: a close of a duplicate means nothing here.
@@ -518,6 +518,13 @@ def detach() -> None:
     """Unmount; clients that still wait get an error at once."""
     drain.uninstall()
     pyfuse3.close()
+
+
+def _checked(data: bytes, size: int) -> bytes:
+    """What a file gave for a read. pyfuse3 would end the mount for anything but bytes, and for too many."""
+    if not isinstance(data, bytes) or len(data) > size:
+        raise TypeError(f"a read of {size} bytes gave {type(data).__name__}, not bytes, or more than that")
+    return data
 
 
 def _change(attr: pyfuse3.EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:

@@ -141,9 +141,9 @@ class Program:
         try:
             out, err = self.process.communicate(data, timeout=seconds)
         except subprocess.TimeoutExpired:
-            stuck = {pid: _where(pid) for pid in self.members()}
+            stuck = report(self.pid)
             self.clear()
-            raise AssertionError(f"not over within {seconds:g} s: {self.argv}; it was in {stuck}") from None
+            raise AssertionError(f"not over within {seconds:g} s: {self.argv}\n{stuck}") from None
         return Done(self.process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
 
     def signal(self, number: int) -> None:
@@ -164,10 +164,18 @@ class Program:
                 pipe.close()
 
 
-def _where(pid: int) -> str:
-    with contextlib.suppress(OSError):
-        return pathlib.Path(f"/proc/{pid}/syscall").read_text().partition(" ")[0] + f" {state_of(pid)}"
-    return "?"
+def report(session: int) -> str:
+    """What the processes of a session do, for the message of a test that waited in vain."""
+    lines = []
+    for pid in members(session):
+        with contextlib.suppress(OSError):
+            place = pathlib.Path(f"/proc/{pid}")
+            status = dict(line.split(":\t", 1) for line in (place / "status").read_text().splitlines())
+            shown = ", ".join(
+                f"{name} {status[name]}" for name in ("Name", "State", "SigPnd", "ShdPnd", "SigIgn")
+            )
+            lines.append(f"{pid}: {shown}, in {(place / 'wchan').read_text()}")
+    return "\n".join(lines)
 
 
 def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ from rnixfs.proc import request as spawning
 from rnixfs.proc import signals
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
-from rnixfs.types import Caller
+from rnixfs.types import Caller, Kind, Stat
 
 SECRET_MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE", "AUTH")
 """A variable whose name holds one of these is shown masked."""
@@ -78,6 +78,10 @@ class ProcDir(Dir):
             )
         }
 
+    def stat(self) -> Stat:
+        # Writable, for `rmdir` of processes by users whom the host kernel checks.
+        return Stat(Kind.DIRECTORY, mode=0o755, links=2, ttl=1.0)
+
     def _processes(self) -> bytes:
         return b"".join(process.status_line() for process in self.kernel.live())
 
@@ -103,12 +107,28 @@ class ProcDir(Dir):
         self.kernel.remove(self.kernel.process(int(name)), caller)
 
 
+@dataclasses.dataclass(frozen=True)
+class PastDir(Dir):
+    """A folder of a finished process as its history shows it. Not the same node as that under `proc/<pid>`:
+    the host kernel gives a folder one place only, and one that was removed stays dead."""
+
+    inner: Dir
+
+    def lookup(self, name: str, caller: Caller) -> Node:
+        node = self.inner.lookup(name, caller)
+        return PastDir(node) if isinstance(node, Dir) else node
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        for name, node in self.inner.entries(caller):
+            yield name, PastDir(node) if isinstance(node, Dir) else node
+
+
 def history_dir(kernel: Kernel) -> Dir:
     """`proc/history`: the folders of finished processes, by UUID."""
 
     def find(name: str, _caller: Caller) -> Node | None:
         process = kernel.history.get(name)
-        return process_dir(kernel, process) if process is not None else None
+        return PastDir(process_dir(kernel, process)) if process is not None else None
 
     return TableDir("proc/history", find, lambda _caller: list(kernel.history))
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from tests.daemon import LEAVE_SECONDS, SECONDS, Daemon, members, waits_in_read
+from tests.daemon import LEAVE_SECONDS, SECONDS, Daemon, members, report, waits_in_read
 
 PROMPT = "READY> "
 
@@ -46,7 +46,7 @@ class Terminal:
         deadline = time.monotonic() + SECONDS
         while words not in self._screen:
             ready, _, _ = select.select([self._master], [], [], max(0.0, deadline - time.monotonic()))
-            assert ready, f"{words!r} did not show within {SECONDS:g} s, only {self._screen!r}"
+            assert ready, f"{words!r} not within {SECONDS:g} s, only {self._screen!r}\n{report(self.pid)}"
             self._screen += os.read(self._master, 65536).decode("utf-8", "replace")
         before, _, self._screen = self._screen.partition(words)
         return before
