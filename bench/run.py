@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator
 
 from bench import load, servers
-from bench.figures import C, CROSS, OPERATIONS, OURS, PROCFS, SAME, TMPFS, Figures, Operation, Sample
+from bench.figures import CROSS, OPERATIONS, OURS, PROCFS, SAME, TMPFS, C, Figures, Operation, Sample
 from bench.servers import BenchError, Program, Sizes
 
 ENTRIES = 10  # names that proc lists
@@ -163,6 +163,8 @@ def main(arguments: list[str]) -> int:
     except BenchError as error:
         print(f"rnixfs: bench: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     if options.json is not None:
         options.json.write_text(json.dumps(figures.as_json(), indent=1) + "\n")
     print(f"\n{figures.table()}\n{figures.summary()}")

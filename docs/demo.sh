@@ -35,6 +35,9 @@ FOLDER=${1:-$here}
 FOLDER=$(CDPATH='' cd -- "$FOLDER" 2>/dev/null && pwd -P) || stop "$1 is no folder that can be entered; name another"
 
 own=
+if [ -n "${RNIX_MOUNT:-}" ] && [ "${RNIX_MOUNT#/}" = "$RNIX_MOUNT" ]; then
+    RNIX_MOUNT=$PWD/$RNIX_MOUNT
+fi
 if [ -z "${RNIX_MOUNT:-}" ]; then
     own=$(mktemp -d "${TMPDIR:-/tmp}/rnix-demo.XXXXXX")
     RNIX_MOUNT=$own/rnix
@@ -47,7 +50,10 @@ leave() {
     trap '' INT TERM HUP
     cd /
     if [ -n "$mounted" ] && ! bounded rnix umount >/dev/null 2>&1; then
-        bounded rnix umount --force >/dev/null 2>&1 || printf 'demo: still mounted: %s\n' "$RNIX_MOUNT" >&2
+        bounded rnix umount --force >/dev/null 2>&1 || true
+        if grep -qF " $RNIX_MOUNT " /proc/self/mountinfo; then
+            printf 'demo: still mounted: %s\n' "$RNIX_MOUNT" >&2
+        fi
     fi
     if [ -n "$own" ]; then
         rmdir "$RNIX_MOUNT" "$own" 2>/dev/null || true
@@ -70,19 +76,18 @@ mounted=yes
 show 'rnix mount "$RNIX_MOUNT" --root "$FOLDER"'
 cd "$RNIX_MOUNT"
 show 'ls'
-show 'ls dev proc'
+show 'ls -x dev proc'
 
 say "Spawn an agent on the folder. Its model is a script, no AI; its tool calls and all the numbers are real."
 # shellcheck disable=SC2016
-show '(cd "$FOLDER" && rnix spawn --agent code-analyst --provider script "Explore this folder and report") | cut -c 1-160'
+show '(cd "$FOLDER" && rnix spawn --agent code-analyst --provider script "Explore this folder and report")'
 
 say "The process is a folder of files."
-show 'ls proc/1'
+show 'ls -x proc/1'
 show 'cat proc/1/status'
-show 'cat proc/1/wait | cut -c 1-160'
 
-say "What it did, as strace shows it: first its tools, then the end."
-show 'rnix strace -e stat,write,wait 1 | cut -c 1-160'
+say "What it did, as strace shows it, and as JSON lines."
+show 'rnix strace -e stat,write 1'
 show 'tail -n 3 proc/1/trace.jsonl'
 
 say "A model is a file."
@@ -91,7 +96,7 @@ show "echo '{\"intent\":\"hello\"}' > dev/llm/script; cat dev/llm/script"
 say "So is a shell, which runs with the rights of whoever mounted."
 show "echo 'uname -sr; exit 3' > dev/shell; cat dev/shell"
 
-say "A process that waits, stopped and ended by echo."
+say "A process that waits, made, stopped and ended by echo."
 show "echo '{\"intent\":\"wait 600 s\",\"provider\":\"script\"}' > proc/spawn; cat proc/spawn"
 show 'echo pause > proc/2/ctl; rnix ps; echo kill > proc/2/ctl; cat proc/2/wait'
 

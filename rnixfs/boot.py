@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator
 
 import trio
 
@@ -92,28 +93,30 @@ async def serve(settings: Settings, options: Options, report: Report) -> None:
     interrupts = Interrupts(Watcher())
     mount = fuse.Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
     system.kernel.on_removed = mount.forget_process
-    fuse.attach(mount, settings.mountpoint, mountpoint.options(os.getpid()))
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(system.kernel.run)
-            nursery.start_soon(interrupts.run)
-            nursery.start_soon(_main, nursery.cancel_scope)
-            with trio.move_on_after(5):
-                await trio.to_thread.run_sync(_open_first, settings.mountpoint, abandon_on_cancel=True)
-            report.tell("ready")
-            log.info("mounted at %s", settings.mountpoint)
-            nursery.start_soon(_until_signal, system)
-            nursery.start_soon(system.kernel.init.run)
-            if options.idle_exit:
-                nursery.start_soon(_until_idle, system, mount)
-            await system.kernel.stopping.wait()
-            await system.kernel.end_all(_LEAVE_GRACE)
-            nursery.cancel_scope.cancel()
-    finally:
-        fuse.detach()
-        with trio.CancelScope(shield=True), trio.move_on_after(5):
-            await system.models.aclose()
-        log.info("unmounted %s", settings.mountpoint)
+    # Before there is a mount: a signal that ended us at once would leave it behind, dead.
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        fuse.attach(mount, settings.mountpoint, mountpoint.options(os.getpid()))
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(system.kernel.run)
+                nursery.start_soon(interrupts.run)
+                nursery.start_soon(_main, nursery.cancel_scope)
+                with trio.move_on_after(5):
+                    await trio.to_thread.run_sync(_open_first, settings.mountpoint, abandon_on_cancel=True)
+                report.tell("ready")
+                log.info("mounted at %s", settings.mountpoint)
+                nursery.start_soon(_until_signal, system, signals)
+                nursery.start_soon(system.kernel.init.run)
+                if options.idle_exit:
+                    nursery.start_soon(_until_idle, system, mount)
+                await system.kernel.stopping.wait()
+                await system.kernel.end_all(_LEAVE_GRACE)
+                nursery.cancel_scope.cancel()
+        finally:
+            fuse.detach()
+            with trio.CancelScope(shield=True), trio.move_on_after(5):
+                await system.models.aclose()
+            log.info("unmounted %s", settings.mountpoint)
 
 
 def _open_first(folder: str) -> None:
@@ -129,12 +132,11 @@ async def _main(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def _until_signal(system: System) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        async for number in signals:
-            log.info("stopping on signal %d", number)
-            system.kernel.shut_down()
-            return
+async def _until_signal(system: System, signals: AsyncIterator[int]) -> None:
+    # To the end: a second signal must not end us before the mount is taken away.
+    async for number in signals:
+        log.info("stopping on signal %d", number)
+        system.kernel.shut_down()
 
 
 async def _until_idle(system: System, mount: fuse.Mount) -> None:

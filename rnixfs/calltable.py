@@ -12,6 +12,7 @@ from rnixfs.errors import ERRNO, Code
 
 C = Code
 
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Row:
     """One system call.

@@ -117,11 +117,12 @@ class Mailbox:
     def __init__(self) -> None:
         self.answer: Answer | None = None
         self.writer: MailboxWriter | None = None
+        self.users = 0
 
     def idle(self, now: float) -> bool:
         """Whether its answer has lain for longer than `limits.MAILBOX_SECONDS`, or there is none."""
         ended = self.answer.ended_at if self.answer is not None else now - limits.MAILBOX_SECONDS
-        return self.writer is None and ended is not None and now - ended >= limits.MAILBOX_SECONDS
+        return not self.users and ended is not None and now - ended >= limits.MAILBOX_SECONDS
 
     def clear(self) -> None:
         """Cancel what runs and forget the answer."""
@@ -193,7 +194,7 @@ class DeviceNode(Node):
 
     def _drop_oldest(self) -> None:
         for key, box in self.boxes.items():
-            if box.writer is None and (box.answer is None or box.answer.ended):
+            if not box.users and (box.answer is None or box.answer.ended):
                 del self.boxes[key]
                 return
         raise SyscallError(
@@ -227,6 +228,7 @@ class MailboxWriter(File):
         self.caller = caller
         self.box = box
         self._framer = Framer()
+        box.users += 1
 
     def write(self, data: bytes, offset: int) -> int:
         if data.strip() and not self._framer:
@@ -262,6 +264,7 @@ class MailboxWriter(File):
 
     def close(self) -> None:
         self.finish()
+        self.box.users -= 1
 
 
 class MailboxReader(File):
@@ -306,8 +309,9 @@ class PrivateExchange(File):
             raise SyscallError(
                 Code.SERVICE_UNAVAILABLE, "an answer is on its way; read it, or close the file to cancel it"
             )
-        self._base = offset + len(data)
+        self._base = offset  # where the position stays if the write is refused
         self._take(lambda: self._framer.feed(data))
+        self._base = offset + len(data)
         return len(data)
 
     def _take(self, frame: Callable[[], Body]) -> None:
@@ -347,7 +351,7 @@ class PrivateExchange(File):
 
     def poll(self) -> Ready:
         if self._framer:
-            return Ready.WRITE | self._ready_after_text()
+            return Ready.WRITE | (self._ready_after_text() if self._framer.is_text else Ready.NONE)
         if self._answer is None or self._answer.ended:
             return Ready.READ | Ready.WRITE
         return Ready.READ if len(self._answer.data) > self._seen else Ready.NONE

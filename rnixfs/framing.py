@@ -5,6 +5,7 @@ a descriptor, even before the first write. So JSON ends where its value ends, an
 or when its reader comes.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -12,7 +13,9 @@ import msgspec
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
 
-_TRUNCATED = "truncated"
+_BLANKS = 64  # bytes looked at first for what a request starts with
+_STRUCTURE = re.compile(rb'[\\"{}]')
+_LONE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class Framer:
@@ -23,10 +26,21 @@ class Framer:
 
     def __init__(self) -> None:
         self._data = bytearray()
+        self._scanned = 0
+        self._depth = 0
+        self._quoted = False
 
     def __bool__(self) -> bool:
         """Whether a request has begun and not ended."""
         return bool(self._data.strip())
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a text has begun: one that a close or a reader ends."""
+        return self._first() not in (b"", b"{")
+
+    def _first(self) -> bytes:
+        return bytes(self._data[:_BLANKS].lstrip()[:1] or self._data.lstrip()[:1])
 
     def feed(self, data: bytes) -> dict[str, Any] | None:
         """Add bytes; return the object once it is complete, else None.
@@ -37,22 +51,43 @@ class Framer:
         """
         self._data += data
         if len(self._data) > limits.REQUEST_MAX:
-            self._data.clear()
+            self._drop()
             raise SyscallError(
                 Code.TOO_LARGE, f"a request may have {limits.REQUEST_MAX} bytes; this one has more"
             )
-        return self._object() if self._data.lstrip()[:1] == b"{" else None
+        return self._decode() if self._first() == b"{" and self._is_whole() else None
 
-    def _object(self) -> dict[str, Any] | None:
+    def _is_whole(self) -> bool:
+        """Whether the braces that were opened are closed; each byte is looked at once."""
+        position = self._scanned
+        while found := _STRUCTURE.search(self._data, position):
+            sign, position = found[0], found.end()
+            if sign == b"\\":
+                position += 1  # the escaped byte, which may come with the next write
+            elif sign == b'"':
+                self._quoted = not self._quoted
+            elif not self._quoted:
+                self._depth += 1 if sign == b"{" else -1
+                if self._depth == 0:
+                    return True
+        self._scanned = max(position, len(self._data))
+        return False
+
+    def _decode(self) -> dict[str, Any]:
+        data = bytes(self._data)
+        self._drop()
         try:
-            value: dict[str, Any] = msgspec.json.decode(self._data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            if _TRUNCATED in str(error):
-                return None
-            self._data.clear()
+            value: dict[str, Any] = msgspec.json.decode(data)
+            if _LONE.search(data):
+                msgspec.json.encode(value)  # half of a surrogate pair could not be passed on
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise invalid(f"not a JSON object: {error}") from None
-        self._data.clear()
         return value
+
+    def _drop(self) -> None:
+        self._data = bytearray()
+        self._scanned = self._depth = 0
+        self._quoted = False
 
     def finish(self) -> str | None:
         """End the request; return its text without the last newline, or None where there is none.
@@ -60,7 +95,8 @@ class Framer:
         Raises:
             SyscallError: INVALID for JSON that stops in the middle and for text that is not UTF-8.
         """
-        data, self._data = bytes(self._data), bytearray()
+        data = bytes(self._data)
+        self._drop()
         if not data.strip():
             return None
         if data.lstrip()[:1] == b"{":

@@ -13,7 +13,7 @@ import logging
 import os
 import stat as modes
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pyfuse3
@@ -43,18 +43,35 @@ def guarded(handler: _Handler) -> _Handler:
     """The one wrapper around every handler: what goes wrong becomes an errno, never the end of the mount."""
 
     @functools.wraps(handler)
-    async def run(*args: Any, **named: Any) -> Any:
+    async def run(*args: Any) -> Any:
         try:
-            return await handler(*args, **named)
-        except FUSEError:
-            raise
-        except OSError as error:
-            raise FUSEError(error.errno or errno.EIO) from None
-        except Exception:
-            log.exception("%s failed inside", handler.__name__)
-            raise FUSEError(errno.EIO) from None
+            return await handler(*args)
+        except Exception as error:
+            raise _as_fuse_error(error, handler.__name__) from None
 
     return run  # type: ignore[return-value]
+
+
+def at_once(handler: Callable[..., _T]) -> Callable[..., Coroutine[Any, Any, _T]]:
+    """`guarded` for handlers that never wait, who save a coroutine by not being one."""
+
+    @functools.wraps(handler)
+    async def run(*args: Any) -> _T:
+        try:
+            return handler(*args)
+        except Exception as error:
+            raise _as_fuse_error(error, handler.__name__) from None
+
+    return run
+
+
+def _as_fuse_error(error: Exception, name: str) -> FUSEError:
+    if isinstance(error, FUSEError):
+        return error
+    if isinstance(error, OSError):
+        return FUSEError(error.errno or errno.EIO)
+    log.error("%s failed inside", name, exc_info=error)
+    return FUSEError(errno.EIO)
 
 
 class _Inode:
@@ -218,6 +235,7 @@ class Mount(pyfuse3.Operations):
         stat = node.stat()
         return self._attributes(self.inodes.number(node, parent, name), stat)
 
+    @guarded
     async def _ready(self, opened: _Open, want: Ready, attempt: Callable[[], _T]) -> _T:
         """Wait until `attempt` finds something; EINTR when the client gets a signal first."""
         if opened.flags & os.O_NONBLOCK:
@@ -238,8 +256,8 @@ class Mount(pyfuse3.Operations):
 
     # --- names ---
 
-    @guarded
-    async def lookup(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+    @at_once
+    def lookup(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         name = vfs.check_name(os.fsdecode(raw))
         folder = self._dir(parent)
         return self._entry(folder.lookup(name, self._who(ctx)), parent, name)
@@ -248,12 +266,12 @@ class Mount(pyfuse3.Operations):
         for number, count in forgotten:
             self.inodes.forget(number, count)
 
-    @guarded
-    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext | None) -> pyfuse3.EntryAttributes:
+    @at_once
+    def getattr(self, inode: int, ctx: pyfuse3.RequestContext | None) -> pyfuse3.EntryAttributes:
         return self._attributes(inode, self.inodes.node(inode).stat())
 
-    @guarded
-    async def setattr(
+    @at_once
+    def setattr(
         self,
         inode: int,
         attr: pyfuse3.EntryAttributes,
@@ -271,61 +289,61 @@ class Mount(pyfuse3.Operations):
             node.setattr(self._who(ctx), change)
         return self._attributes(inode, node.stat())
 
-    @guarded
-    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+    @at_once
+    def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
         node = self.inodes.node(inode)
         if not isinstance(node, Link):
             raise FUSEError(errno.EINVAL)
         return os.fsencode(node.target(self._who(ctx)))
 
-    @guarded
-    async def mkdir(
+    @at_once
+    def mkdir(
         self, parent: int, raw: bytes, mode: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         name = vfs.check_name(os.fsdecode(raw))
         return self._entry(self._dir(parent).mkdir(name, mode & ~ctx.umask, self._who(ctx)), parent, name)
 
-    @guarded
-    async def unlink(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> None:
+    @at_once
+    def unlink(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> None:
         self._dir(parent).unlink(os.fsdecode(raw), self._who(ctx))
 
-    @guarded
-    async def rmdir(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> None:
+    @at_once
+    def rmdir(self, parent: int, raw: bytes, ctx: pyfuse3.RequestContext) -> None:
         self._dir(parent).rmdir(os.fsdecode(raw), self._who(ctx))
 
-    @guarded
-    async def rename(
+    @at_once
+    def rename(
         self, parent: int, raw: bytes, new_parent: int, new: bytes, flags: int, ctx: pyfuse3.RequestContext
     ) -> None:
         name = vfs.check_name(os.fsdecode(new))
         self._dir(parent).rename(os.fsdecode(raw), self._dir(new_parent), name, self._who(ctx), flags)
 
-    @guarded
-    async def symlink(
+    @at_once
+    def symlink(
         self, parent: int, raw: bytes, target: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         name = vfs.check_name(os.fsdecode(raw))
         node = self._dir(parent).symlink(name, os.fsdecode(target), self._who(ctx))
         return self._entry(node, parent, name)
 
-    @guarded
-    async def link(
+    @at_once
+    def link(
         self, inode: int, new_parent: int, new: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         name = vfs.check_name(os.fsdecode(new))
         node = self._dir(new_parent).link(name, self.inodes.node(inode), self._who(ctx))
         return self._entry(node, new_parent, name)
 
-    @guarded
-    async def mknod(
+    @at_once
+    def mknod(
         self, parent: int, raw: bytes, mode: int, rdev: int, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         raise SyscallError(Code.NOT_PERMITTED, "this tree holds no special files")
 
     # --- folders ---
 
-    @guarded
-    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+    @at_once
+    def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         folder = self._dir(inode)
         handle = self._handle()
         listing: list[tuple[str, Node]] = [(".", folder), ("..", folder)]
@@ -334,8 +352,8 @@ class Mount(pyfuse3.Operations):
         self.files[handle] = _Open(File(), 0, inode, ctx.pid)
         return handle
 
-    @guarded
-    async def readdir(self, fh: int, start: int, token: pyfuse3.ReaddirToken) -> None:
+    @at_once
+    def readdir(self, fh: int, start: int, token: pyfuse3.ReaddirToken) -> None:
         listing = self._folders[fh]
         parent = self.files[fh].inode
         for index in range(start, len(listing)):
@@ -359,21 +377,31 @@ class Mount(pyfuse3.Operations):
         self.inodes.forget(number, 1)
         return False
 
-    @guarded
-    async def releasedir(self, fh: int) -> None:
+    @at_once
+    def releasedir(self, fh: int) -> None:
         del self._folders[fh]
         del self.files[fh]
 
     # --- files ---
 
-    @guarded
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if self._uncalibrated is not None:
-            await self._uncalibrated.calibrate(ctx)
-            self._uncalibrated = None if self._uncalibrated.settled else self._uncalibrated
-        caller = self._who(ctx)
+            await self._calibrate(self._uncalibrated, ctx)
+        try:
+            return self._open(inode, flags, ctx)
+        except Exception as error:
+            raise _as_fuse_error(error, "open") from None
+
+    @guarded
+    async def _calibrate(self, interrupts: Interrupts, ctx: pyfuse3.RequestContext) -> None:
+        await interrupts.calibrate(ctx)
+        self._uncalibrated = None if interrupts.settled else interrupts
+
+    def _open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        node = self.inodes.node(inode)
+        caller = node.acting(self._who(ctx))
         path = self.inodes.path(inode) if caller.agent else ""
-        file = self.kernel.open(self.inodes.node(inode), caller, flags, path)
+        file = self.kernel.open(node, caller, flags, path)
         return self._opened(file, flags, inode, ctx.pid)
 
     def _opened(self, file: File, flags: int, inode: int, tid: int) -> pyfuse3.FileInfo:
@@ -381,8 +409,8 @@ class Mount(pyfuse3.Operations):
         self.files[handle] = _Open(file, flags, inode, tid)
         return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(handle), direct_io=file.direct)
 
-    @guarded
-    async def create(
+    @at_once
+    def create(
         self, parent: int, raw: bytes, mode: int, flags: int, ctx: pyfuse3.RequestContext
     ) -> tuple[pyfuse3.FileInfo, pyfuse3.EntryAttributes]:
         name = vfs.check_name(os.fsdecode(raw))
@@ -390,21 +418,25 @@ class Mount(pyfuse3.Operations):
         attributes = self._entry(node, parent, name)
         return self._opened(file, flags, attributes.st_ino, ctx.pid), attributes
 
-    @guarded
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        opened = self.files[fh]
         try:
-            return opened.file.read(size, off)
+            return _checked(self.files[fh].file.read(size, off), size)
         except trio.WouldBlock:
-            return await self._ready(opened, Ready.READ, lambda: opened.file.read(size, off))
+            pass
+        except Exception as error:
+            raise _as_fuse_error(error, "read") from None
+        opened = self.files[fh]
+        return await self._ready(opened, Ready.READ, lambda: _checked(opened.file.read(size, off), size))
 
-    @guarded
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        opened = self.files[fh]
         try:
-            return opened.file.write(buf, off)
+            return int(self.files[fh].file.write(buf, off))
         except trio.WouldBlock:
-            return await self._ready(opened, Ready.WRITE, lambda: opened.file.write(buf, off))
+            pass
+        except Exception as error:
+            raise _as_fuse_error(error, "write") from None
+        opened = self.files[fh]
+        return await self._ready(opened, Ready.WRITE, lambda: int(opened.file.write(buf, off)))
 
     async def flush(self, fh: int) -> None:
         # Told once, the host kernel never asks again: a close of a duplicate means nothing here.
@@ -416,15 +448,15 @@ class Mount(pyfuse3.Operations):
     async def fsyncdir(self, fh: int, datasync: bool) -> None:
         """As `fsync`."""
 
-    @guarded
-    async def release(self, fh: int) -> None:
+    @at_once
+    def release(self, fh: int) -> None:
         opened = self.files.pop(fh)
         if opened.file.pulse is not None:
             opened.file.pulse.forget(fh)
         opened.file.close()
 
-    @guarded
-    async def poll(
+    @at_once
+    def poll(
         self, inode: int, fh: int, handle: pyfuse3.PollHandle | None, ctx: pyfuse3.RequestContext
     ) -> int:
         file = self.files[fh].file
@@ -435,8 +467,8 @@ class Mount(pyfuse3.Operations):
         mask |= _POLL_WRITE if ready & Ready.WRITE else 0
         return mask | (_POLL_HANGUP if ready & Ready.HANGUP else 0)
 
-    @guarded
-    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+    @at_once
+    def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         data = pyfuse3.StatvfsData()
         data.f_bsize = data.f_frsize = _BLOCK
         data.f_files = len(self.inodes)
@@ -486,6 +518,13 @@ def detach() -> None:
     """Unmount; clients that still wait get an error at once."""
     drain.uninstall()
     pyfuse3.close()
+
+
+def _checked(data: bytes, size: int) -> bytes:
+    """What a file gave for a read. pyfuse3 would end the mount for anything but bytes, and for too many."""
+    if not isinstance(data, bytes) or len(data) > size:
+        raise TypeError(f"a read of {size} bytes gave {type(data).__name__}, not bytes, or more than that")
+    return data
 
 
 def _change(attr: pyfuse3.EntryAttributes, fields: pyfuse3.SetattrFields) -> Change:

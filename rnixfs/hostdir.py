@@ -15,6 +15,8 @@ import os
 import stat
 from collections.abc import Callable, Hashable, Iterator
 
+import msgspec
+
 from rnixfs import hostfile, hostpath
 from rnixfs.errors import Code, SyscallError, denied, invalid, not_found, printable
 from rnixfs.hostnode import HOST_FLAGS, HostFile, HostLink, HostNode, Realm, host_stat, look, set_attributes
@@ -191,7 +193,7 @@ class HostRoots(Dir):
 
     def stat(self) -> Stat:
         # A root can go and come back at any time, so the names on the way to it are not to be remembered.
-        return dataclasses.replace(super().stat(), name_ttl=0.0)
+        return msgspec.structs.replace(super().stat(), name_ttl=0.0)
 
     def lookup(self, name: str, caller: Caller) -> Node:
         path = f"{self.path}/{name}"

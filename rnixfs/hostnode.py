@@ -6,6 +6,8 @@ import os
 import stat
 from collections.abc import Callable, Hashable
 
+import msgspec
+
 from rnixfs import hostfile, limits
 from rnixfs.errors import Code, SyscallError, not_found
 from rnixfs.hostpath import Roots, Spot, refusing
@@ -202,7 +204,7 @@ class HostLink(Link):
         if not stat.S_ISLNK(found.st_mode):
             raise not_found(str(self.spot))
         size = len(os.fsencode(self.realm.link_text(self.spot)))
-        return dataclasses.replace(host_stat(found), size=size)
+        return msgspec.structs.replace(host_stat(found), size=size)
 
     def setattr(self, caller: Caller, change: Change) -> None:
         if change.mode is not None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from rnixfs import limits
+from rnixfs.edge import mountpoint
 from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.hostdir import host_roots
 from rnixfs.libdir import lib_dir
@@ -35,14 +36,14 @@ class AgentLauncher:
         library: finds agents, skills and providers.
         models: the models' files.
         home: where processes stand whose request names no folder.
-        mountpoint: our own mount, in which no process may stand.
+        own_mount: the folder of our own mount, in which no process may stand.
     """
 
-    def __init__(self, library: Library, models: Models, home: Place, mountpoint: Callable[[], str]) -> None:
+    def __init__(self, library: Library, models: Models, home: Place, own_mount: Callable[[], str]) -> None:
         self._library = library
         self._models = models
         self._home = home
-        self._mountpoint = mountpoint
+        self._mountpoint = own_mount
 
     def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
         cwd = self._cwd(request, parent)
@@ -100,11 +101,12 @@ class AgentLauncher:
 
     def _cwd(self, request: SpawnRequest, parent: Process | None) -> str:
         inherited = parent.launch.place if parent is not None else self._home
-        cwd = os.path.normpath(request.cwd or inherited.cwd)
-        mountpoint = self._mountpoint()
-        if mountpoint and covers(mountpoint, cwd):
+        # Links are resolved without touching our own mount, which would wait for the daemon that asks.
+        cwd = mountpoint.canonical(os.path.normpath(request.cwd or inherited.cwd))
+        mount = self._mountpoint()
+        if mount and covers(mount, cwd):
             raise invalid(
-                f'"cwd" {cwd} lies in the mount {mountpoint}; a process stands in a folder of the host'
+                f'"cwd" {cwd} lies in the mount {mount}; a process stands in a folder of the host'
             )
         if not os.path.isdir(cwd):
             raise SyscallError(Code.NOT_FOUND, f'"cwd" {cwd} is no folder of the host')

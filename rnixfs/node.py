@@ -120,6 +120,10 @@ class Node:
         """
         raise SyscallError(Code.INVALID, "this cannot be opened")
 
+    def acting(self, caller: Caller) -> Caller:
+        """The caller, as one who acts for the process through whose view this name was found, if any."""
+        return caller
+
     def setattr(self, caller: Caller, change: "Change") -> None:
         """Change attributes. Modes and owners of what is made up here mean nothing, so refuse those;
         times and sizes are agreed to, since `touch` and `> file` ask for them."""

@@ -3,6 +3,8 @@
 import dataclasses
 import enum
 
+import msgspec
+
 
 class Kind(enum.StrEnum):
     """What a name is."""
@@ -24,8 +26,7 @@ class Ready(enum.Flag):
 ANYTHING = Ready.READ | Ready.WRITE
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(msgspec.Struct, frozen=True, gc=False):
     """Who opens a name. Decided once, at open: later requests of a mount carry no caller.
 
     Args:
@@ -48,8 +49,7 @@ class Caller:
         return "mount" if self.host_pid else "agent"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(msgspec.Struct, frozen=True, gc=False):
     """What is known of a name.
 
     Args:

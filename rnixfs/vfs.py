@@ -59,7 +59,7 @@ class _Walk:
         place = self.root
         node: Node = place.folder
         names = _names(path)
-        must_be_folder = path.endswith("/")
+        must_be_folder = path.endswith(("/", "/."))
         while names:
             name = names.pop()
             if name == "..":

@@ -34,7 +34,7 @@ class Row(NamedTuple):
         pattern: its path; `<…>` stands for a part that varies.
         kind: its class.
         sample: one such file in `tests.contract.world`: `{done}` is a finished process, `{live}` one that
-            runs, `{supervisor}` a supervisor, `{pipe}` a pipe.
+            runs, `{supervisor}` a supervisor, `{pipe}` a pipe, `{group}` a group.
     """
 
     pattern: str
@@ -90,6 +90,11 @@ TABLE: tuple[Row, ...] = (
         _running(".live"),
         ("proc/<pid>/steps", "proc/<pid>/steps"),
         _running("fd"),
+        ("proc/<pid>/threads", "proc/<pid>/threads"),
+        "proc/groups",
+        ("proc/groups/<name>", "proc/groups/{group}"),
+        "mnt",
+        "mnt/mcp",
         "lib",
         "lib/agents",
         ("lib/agents/<name>", "lib/agents/default"),
@@ -110,6 +115,8 @@ TABLE: tuple[Row, ...] = (
         ("proc/<pid>/children", "proc/<pid>/children"),
         ("proc/<pid>/caps", "proc/<pid>/caps"),
         ("proc/<pid>/env", "proc/<pid>/env"),
+        ("proc/<pid>/signals", "proc/<pid>/signals"),
+        ("proc/groups/<name>/members", "proc/groups/{group}/members"),
         ("proc/<pid>/supervisor", "proc/{supervisor}/supervisor"),
         ("lib/agents/<name>/agent.yaml", "lib/agents/default/agent.yaml"),
         ("lib/agents/<name>/instructions.md", "lib/agents/default/instructions.md"),
@@ -147,7 +154,13 @@ TABLE: tuple[Row, ...] = (
         "dev/pipe",
         "proc/spawn",
     ),
-    *_rows(Class.CONTROL, _running("ctl"), "sys/ctl"),
+    *_rows(
+        Class.CONTROL,
+        _running("ctl"),
+        "sys/ctl",
+        "mnt/mcp/ctl",
+        ("proc/groups/<name>/ctl", "proc/groups/{group}/ctl"),
+    ),
     *_rows(
         Class.LINK,
         "proc/self",

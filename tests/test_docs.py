@@ -1,18 +1,25 @@
-"""The documents say what is so: every example is run, every link leads somewhere, every option is there."""
+"""The documents say what is so: every example is run, every link leads somewhere, every option is there.
+
+Longer than most modules: what reads the documents serves all of these laws.
+"""
 
 import os
 import pathlib
 import re
+import subprocess
 import sys
+import textwrap
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import click
 import pytest
 
+from rnixfs.manifest import parse_agent, parse_skill
+from rnixfs.providers import parse_providers
 from rnixfs_cli import main as cli
-from tests.daemon import Daemon, Program, quoted, running
+from tests.daemon import LEAVE_SECONDS, Daemon, Done, Program, environment, quoted, running
 from tests.filetable import PAGELESS, TABLE, Class, of, page_of
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -24,8 +31,9 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 SECTIONS = ("Synopsis", "Reading", "Writing", "Errors", "Example")
 
 # How the examples call what differs from run to run.
-PROJECT = "/home/me/project"
-MOUNT = "/home/me/rnix"
+HOME = "/home/me"
+PROJECT = f"{HOME}/project"
+MOUNT = f"{HOME}/rnix"
 FILES_OF_PROJECT = {
     "README.md": "# Rocket\n\nFlies to the moon.\n",
     "src/main.py": "import os\n\n\ndef fly():\n    return os.getpid()  # TODO: land\n",
@@ -76,7 +84,9 @@ def examples(path: pathlib.Path) -> list[Example]:
     """All examples of a document, in order."""
     found: list[Example] = []
     for block in blocks(path):
-        assert block and block[0][1].startswith("$ "), f"{path}: a block must begin with a command"
+        assert "".join(line for _, line in block[:1]).startswith("$ "), (
+            f"{path}: a block must begin with a command"
+        )
         for number, line in block:
             if line.startswith("$ "):
                 found.append(Example(number, line[2:], []))
@@ -159,7 +169,6 @@ def variables(folder: pathlib.Path) -> dict[str, str]:
         "PATH": f"{folder / 'bin'}:{os.environ.get('PATH', '/usr/bin:/bin')}",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'cli'}",
         "PYTHONUNBUFFERED": "1",
-        "RNIX_MOUNT": str(folder / "m"),
     }
 
 
@@ -168,7 +177,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     """One daemon for all pages of the manual; each runs in a login session of its own."""
     folder = tmp_path_factory.mktemp("docs")
     lay_command(folder / "bin")
-    with running(folder, env=variables(folder)) as made:
+    with running(folder, env=variables(folder) | {"RNIX_MOUNT": str(folder / "m")}) as made:
         lay_project(made.host)
         yield made
 
@@ -179,8 +188,19 @@ def test_examples_of_the_manual_print_what_they_say(daemon: Daemon, page: pathli
     found = examples(page)
     assert found, "a page has at least one example"
     names = {str(daemon.host): PROJECT, str(daemon.mount): MOUNT}
-    script = given(f"cd {MOUNT}\nexec 2>&1\n{session(found)}", names)
+    # What a page starts it must end, or the next one would see it in the files that show everything.
+    over = f'while [ -n "$(cat {MOUNT}/proc/processes)" ]; do sleep 0.02; done'
+    script = given(f"cd {MOUNT}\nexec 2>&1\n{session(found)}{over}", names)
     check(page, found, run(daemon.script(script)), names)
+
+
+def leave(mount: pathlib.Path) -> bool:
+    """Take away what is mounted on a folder; its daemon ends by itself. Says whether anything was."""
+    left = False
+    while f" {mount} " in pathlib.Path("/proc/self/mountinfo").read_text():
+        left = True
+        subprocess.run(["fusermount3", "-u", "-z", str(mount)], timeout=LEAVE_SECONDS, check=True)
+    return left
 
 
 @pytest.mark.parametrize("tour", TOURS, ids=lambda tour: tour.stem)
@@ -188,16 +208,68 @@ def test_examples_of_a_tour_print_what_they_say(tmp_path: pathlib.Path, tour: pa
     """Whoever follows the README or the quick start from a host without a mount sees what they show."""
     found = examples(tour)
     assert found, "a tour has examples"
-    folder = tmp_path
+    lay_command(tmp_path / "bin")
+    env = environment(tmp_path, **variables(tmp_path))
+    home = pathlib.Path(env["HOME"])
+    lay_project(home / "project")
+    names = {str(home): HOME}
+    program = Program(["bash", "-c", given(f"exec 2>&1\n{session(found)}", names)], env, home)
+    try:
+        check(tour, found, run(program), names)
+    finally:
+        left = leave(home / "rnix")
+    assert not left, "a tour takes its mount away at its end"
+
+
+def demo(folder: pathlib.Path, *arguments: str) -> Done:
+    """Run the demo in surroundings of its own."""
+    folder.mkdir()
     lay_command(folder / "bin")
-    with running(folder, env=variables(folder)) as made:
-        made.stop()  # the tour mounts by itself; only what cleans up after it is wanted
-        lay_project(made.host)
-        made.mount.rmdir()
-        names = {str(made.host): PROJECT, str(made.mount): MOUNT}
-        script = given(f"exec 2>&1\n{session(found)}", names)
-        check(tour, found, run(made.script(script)), names)
-        assert not made.mounted(), "a tour takes its mount away at its end"
+    (folder / "tmp").mkdir()
+    env = environment(folder, **variables(folder), TMPDIR=str(folder / "tmp"))
+    program = Program(["bash", str(ROOT / "docs" / "demo.sh"), *arguments], env, folder)
+    try:
+        return program.end()
+    finally:
+        program.clear()
+        for own in (folder / "tmp").iterdir():
+            leave(own / "rnix")
+
+
+def test_the_demo_shows_the_main_job_and_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    """The demo mounts, shows an agent at work on the folder it is given, and takes everything away again."""
+    lay_project(tmp_path / "project")
+    done = demo(tmp_path / "first", str(tmp_path / "project"))
+    assert (done.status, done.err) == (0, ""), done
+    for line in (
+        "$ cat proc/1/status",
+        '$ echo \'{"intent":"hello"}\' > dev/llm/script; cat dev/llm/script',
+        "$ rnix strace -e stat,write 1",
+        "3 files in 1 folders",
+        "(This report was made by a script, not by an AI; each number is from a tool's result.)",
+    ):
+        assert f"\n{line}" in done.out
+    assert re.search(r"^\[ +[0-9.]+s\] Write\(FD\(4\), .* = \d+ bytes", done.out, re.MULTILINE)
+    assert list((tmp_path / "first" / "tmp").iterdir()) == []
+
+
+def test_the_numbers_of_the_demo_are_those_of_its_folder(tmp_path: pathlib.Path) -> None:
+    """The report follows from what is in the folder: one with other files gives other numbers."""
+    lay_project(tmp_path / "a project")
+    (tmp_path / "a project" / "lib").mkdir()
+    (tmp_path / "a project" / "lib" / "more.py").write_text("class Moon:\n    pass\n")
+    done = demo(tmp_path / "second", str(tmp_path / "a project"))
+    assert (done.status, done.err) == (0, ""), done
+    assert "\n4 files in 2 folders" in done.out
+    assert "\n3 definitions in 3 files" in done.out
+
+
+def test_the_demo_says_what_is_wrong_with_its_folder(tmp_path: pathlib.Path) -> None:
+    """A folder that is not there ends the demo with one sentence, before anything is mounted."""
+    done = demo(tmp_path / "third", str(tmp_path / "nothing"))
+    assert done == Done(
+        1, "", f"demo: {tmp_path / 'nothing'} is no folder that can be entered; name another\n"
+    )
 
 
 # --- pages, tables and links ---
@@ -239,7 +311,8 @@ def test_links_lead_somewhere(document: pathlib.Path) -> None:
             continue
         name, _, heading = urllib.parse.unquote(link).partition("#")
         target = (document.parent / name).resolve() if name else document
-        assert target.exists() and target.is_relative_to(ROOT), f"{link} leads nowhere"
+        assert target.is_relative_to(ROOT), f"{link} leads out of the repository"
+        assert target.exists(), f"{link} leads nowhere"
         if heading:
             assert heading in set(anchors(target)), f"{link}: there is no such heading"
 
@@ -272,7 +345,10 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def options(command: click.Command) -> set[str]:
     """The options of a command, as they are typed."""
     return {
-        word for one in command.params if isinstance(one, click.Option) for word in (*one.opts, *one.secondary_opts)
+        word
+        for one in command.params
+        if isinstance(one, click.Option)
+        for word in (*one.opts, *one.secondary_opts)
     }
 
 
@@ -295,7 +371,8 @@ def test_every_command_and_option_is_on_its_page() -> None:
         heading = next((one for one in found if f"{one} ".startswith(f"{name} ")), None)
         assert heading is not None, f"{name} has no section"
         found.remove(heading)
-        rows = set(re.findall(r"`(--?[a-z-]+)", " ".join(re.findall(r"^\| (.*?) \|", page[heading], re.MULTILINE))))
+        names = re.findall(r"^\| (.*?) \|", page[heading], re.MULTILINE)
+        rows = set(re.findall(r"`(--?[a-z-]+)", " ".join(names)))
         assert rows == options(command) - EVERYWHERE, f"the options of {name}"
     assert not found, "sections of commands that are not there"
 
@@ -308,7 +385,8 @@ def test_commands_that_documents_name_are_there(document: pathlib.Path) -> None:
     """A document names no command of rnix, no option and no target of make that does not exist."""
     there = {name.removeprefix("rnix "): options(command) | EVERYWHERE for name, command in commands()}
     text = document.read_text()
-    code = " \n".join([*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^(?:    |\$ ).+$", text, re.MULTILINE)])
+    spans, lines = re.findall(r"`([^`\n]+)`", text), re.findall(r"^(?:    |\$ ).+$", text, re.MULTILINE)
+    code = " \n".join([*spans, *lines])
     for name, rest in CALL.findall(code):
         if name in ("daemon", "command"):
             continue
@@ -318,3 +396,25 @@ def test_commands_that_documents_name_are_there(document: pathlib.Path) -> None:
         assert not unknown, f"rnix {name} {unknown}"
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"\bmake ([a-z]+)\b", code)) - targets == set()
+
+
+# --- configuration ---
+
+PARSERS: dict[str, Callable[[str, str], object]] = {
+    "version:": parse_providers,
+    "name:": parse_agent,
+    "---": parse_skill,
+}
+
+
+def test_examples_of_configuration_are_right() -> None:
+    """The files that documents show as examples are taken as they stand."""
+    seen = set()
+    for document in DOCUMENTS:
+        for block in re.findall(r"(?:^    .*\n)+", document.read_text(), re.MULTILINE):
+            text = textwrap.dedent(block)
+            first = text.split()[0]
+            if first in PARSERS:
+                PARSERS[first](text, document.name)
+                seen.add(first)
+    assert seen == set(PARSERS), "each kind of file is shown somewhere"

@@ -30,7 +30,7 @@ from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.supervisorfiles import supervisor_commands, supervisor_file
 from rnixfs.proc.threadfiles import threads_row
-from rnixfs.types import Caller
+from rnixfs.types import Caller, Kind, Stat
 
 SECRET_MARKS = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "COOKIE", "AUTH")
 """A variable whose name holds one of these is shown masked."""
@@ -83,8 +83,12 @@ class ProcDir(Dir):
             )
         }
 
+    def stat(self) -> Stat:
+        # Writable, for `rmdir` of processes by users whom the host kernel checks.
+        return Stat(Kind.DIRECTORY, mode=0o755, links=2, ttl=1.0)
+
     def _processes(self) -> bytes:
-        return b"".join(json_line(process.status()) for process in self.kernel.live())
+        return b"".join(process.status_line() for process in self.kernel.live())
 
     def _changed(self) -> int:
         return max((process.changed_ns for process in self.kernel.processes.values()), default=0)
@@ -108,12 +112,28 @@ class ProcDir(Dir):
         self.kernel.remove(self.kernel.process(int(name)), caller)
 
 
+@dataclasses.dataclass(frozen=True)
+class PastDir(Dir):
+    """A folder of a finished process as its history shows it. Not the same node as that under `proc/<pid>`:
+    the host kernel gives a folder one place only, and one that was removed stays dead."""
+
+    inner: Dir
+
+    def lookup(self, name: str, caller: Caller) -> Node:
+        node = self.inner.lookup(name, caller)
+        return PastDir(node) if isinstance(node, Dir) else node
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        for name, node in self.inner.entries(caller):
+            yield name, PastDir(node) if isinstance(node, Dir) else node
+
+
 def history_dir(kernel: Kernel) -> Dir:
     """`proc/history`: the folders of finished processes, by UUID."""
 
     def find(name: str, _caller: Caller) -> Node | None:
         process = kernel.history.get(name)
-        return process_dir(kernel, process) if process is not None else None
+        return PastDir(process_dir(kernel, process)) if process is not None else None
 
     return TableDir("proc/history", find, lambda _caller: list(kernel.history))
 
@@ -304,7 +324,7 @@ def _say(process: Process, rest: str) -> None:
 
 
 FILES: dict[str, Row] = {
-    "status": _document("status", lambda process: json_line(process.status())),
+    "status": _document("status", Process.status_line),
     "intent": _document("intent", lambda process: _text(process.launch.intent)),
     "context": _document("context", _summary),
     "messages.json": _document("messages.json", lambda process: process.context.as_json()),

@@ -27,7 +27,7 @@ def parse(text: str) -> Signal:
     word = text.strip().upper().removeprefix("SIG")
     if word in Signal.__members__:
         return Signal[word]
-    if word.isdigit() and int(word) in Signal._value2member_map_:
+    if word.isascii() and word.isdigit() and int(word) in Signal._value2member_map_:
         return Signal(int(word))
     names = ", ".join(f"{one}({int(one)})" for one in Signal)
     raise invalid(f"no signal {text.strip()!r}; one of: {names}")

@@ -8,6 +8,8 @@ through it happen on behalf of the process, whoever makes them.
 import dataclasses
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, denied
 from rnixfs.node import Change, Dir, File, Link, Node
@@ -158,7 +160,7 @@ class View:
 
     def acting(self, caller: Caller) -> Caller:
         """The caller, as one who acts for the process."""
-        return dataclasses.replace(caller, agent=self.pid) if caller.agent != self.pid else caller
+        return msgspec.structs.replace(caller, agent=self.pid) if caller.agent != self.pid else caller
 
     def check(self, path: str) -> None:
         """Raise PERMISSION for a path that the process may not use."""
@@ -185,7 +187,10 @@ class SeenNode(Node):
 
     def open(self, caller: Caller, flags: int) -> File:
         self.view.check(self.path)
-        return self.inner.open(self.view.acting(caller), flags)
+        return self.inner.open(self.acting(caller), flags)
+
+    def acting(self, caller: Caller) -> Caller:
+        return self.view.acting(caller)
 
     def setattr(self, caller: Caller, change: Change) -> None:
         self.view.check(self.path)

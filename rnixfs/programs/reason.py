@@ -259,8 +259,8 @@ class _Loop:
     def _complete(self, text: str, record: StepRecord, how: str) -> Exit:
         record.action = how
         record.summary = clip(text.strip().partition("\n")[0], _SUMMARY)
-        self.sys.append(Message(role=Role.ASSISTANT, content=text))
         self.sys.set_result(text)
+        self.sys.append(Message(role=Role.ASSISTANT, content=text))
         return self._overspent() or Exit(ExitCode.DONE, "done")
 
     def _think(self, text: str) -> None:

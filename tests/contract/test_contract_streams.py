@@ -4,20 +4,11 @@ import errno
 import json
 import os
 import re
+from typing import Any
 
-import pytest
-
-from tests.contract.world import World, refused
-from tests.filetable import Class, Row, holds, of
+from tests.contract.world import World, about, refused
+from tests.filetable import Class, holds
 from tests.tree import Opened, read_on
-
-
-def named(row: Row) -> str:
-    return row.pattern.replace("/", ":")
-
-
-streams = pytest.mark.parametrize("row", of(Class.STREAM), ids=named)
-OF_PROCESS = [row for row in of(Class.STREAM) if "<pid>" in row.pattern]
 
 
 async def drained(world: World, path: str) -> Opened:
@@ -27,7 +18,8 @@ async def drained(world: World, path: str) -> Opened:
         while await opened.read():
             pass
     except OSError as error:
-        assert error.errno == errno.EAGAIN
+        if error.errno != errno.EAGAIN:
+            raise
     return opened
 
 
@@ -45,35 +37,35 @@ async def test_a_stream_is_a_link_to_what_is_never_listed(world: World) -> None:
     assert await world.tree.names(f"proc/{pid}/.live") == []
 
 
-@streams
-async def test_nothing_to_read_is_waited_for_or_told(world: World, row: Row) -> None:
+async def test_nothing_to_read_is_waited_for_or_told(world: World) -> None:
     """While nothing happens poll is silent and O_NONBLOCK reads get EAGAIN, again and again."""
-    path = await world.path(row)
-    opened = await drained(world, path)
-    if row.pattern != "proc/.live/events":  # other tests make events, too
-        assert await opened.ready() == set()
-        for _ in range(3):
-            with refused(errno.EAGAIN):
-                await opened.read()
-    await opened.close()
+    for _, path in await world.each(Class.STREAM):
+        with about(path):
+            opened = await drained(world, path)
+            if path != "proc/events":  # other tests make events, too
+                assert await opened.ready() == set()
+                for _ in range(3):
+                    with refused(errno.EAGAIN):
+                        await opened.read()
+            await opened.close()
 
 
-@pytest.mark.parametrize("row", OF_PROCESS, ids=named)
-async def test_a_stream_ends_with_its_process(world: World, row: Row) -> None:
+async def test_a_stream_ends_with_its_process(world: World) -> None:
     """Every reader gets what came last and then EOF; poll tells of both; EOF comes again."""
-    path = await world.path(row)
-    pid = int(path.split("/")[1])
-    readers = [await world.open(path, os.O_RDONLY) for _ in range(3)]
-    hasty = await drained(world, path)
-    await world.end(pid)
-    contents = {await read_on(reader) for reader in readers}
-    assert len(contents) == 1
-    for reader in [*readers, hasty]:
-        await reader.until("read")
-        assert {"read", "hup"} <= await reader.ready()
-        await read_on(reader)
-        assert await reader.read() == b""
-        await reader.close()
+    paths = [path for row, path in await world.each(Class.STREAM) if "<pid>" in row.pattern]
+    readers = {path: [await world.open(path, os.O_RDONLY) for _ in range(3)] for path in paths}
+    hasty = {path: await drained(world, path) for path in paths}
+    await world.end(int(paths[0].split("/")[1]))
+    for path in paths:
+        with about(path):
+            contents = {await read_on(reader) for reader in readers[path]}
+            assert len(contents) == 1
+            for reader in [*readers[path], hasty[path]]:
+                await reader.until("read")
+                assert {"read", "hup"} <= await reader.ready()
+                await read_on(reader)
+                assert await reader.read() == b""
+                await reader.close()
 
 
 async def test_a_stream_has_no_offsets(world: World) -> None:
@@ -135,7 +127,8 @@ async def test_events_come_in_order_with_their_numbers(world: World) -> None:
     """Every event is one JSON line; the numbers have no gaps; a life is spawn, step, exit, reap."""
     opened = await world.open("proc/events", os.O_RDONLY | os.O_NONBLOCK)
     pid = await world.done("say hello")
-    records, rest = [], b""
+    records: list[dict[str, Any]] = []
+    rest = b""
     while not any(one["pid"] == pid and one["event"] == "reap" for one in records):
         await opened.until("read")
         *lines, rest = (rest + await opened.read()).split(b"\n")

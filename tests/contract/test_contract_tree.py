@@ -22,7 +22,7 @@ async def walk(world: World, folder: str, mine: set[str]) -> list[str]:
     names = await world.tree.names(folder)
     if folder in ("proc", "proc/history"):
         names = [name for name in names if name in mine or not name[0].isdigit()]
-    hidden = [".live"] if folder == "proc" or folder.startswith("proc/") and "status" in names else []
+    hidden = [".live"] if folder == "proc" or (folder.startswith("proc/") and "status" in names) else []
     for name in [*names, *hidden]:
         path = f"{folder}/{name}".lstrip("/")
         found.append(path)
@@ -36,6 +36,7 @@ async def test_every_file_has_a_row(world: World) -> None:
     everything that the table knows is there. (What a folder hides must be looked up by name.)"""
     done, live = await world.done("run: true"), await world.live()
     await world.pipe()
+    await world.group()
     supervisor = await world.supervisor()
     found = await walk(world, "", {str(done), str(live), str(supervisor), (await world.status(done))["uuid"]})
     assert f"proc/{live}/status" in found
@@ -54,11 +55,11 @@ async def test_every_file_has_a_row(world: World) -> None:
 
 def held() -> set[str]:
     """The patterns that `@holds` names in the tests of this folder."""
-    found = set()
+    found: set[str] = set()
     for file in pathlib.Path(__file__).parent.glob("test_*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "holds":
-                found |= {argument.value for argument in node.args if isinstance(argument, ast.Constant)}
+                found |= {str(ast.literal_eval(argument)) for argument in node.args}
     return found
 
 
@@ -81,7 +82,7 @@ async def test_the_readme_says_how_to_use_the_tree(world: World) -> None:
     assert len(readme.encode()) < 4096
     for name in await world.tree.names(""):
         assert name in readme or name == "README.md"
-    assert await world.tree.names("") == ["README.md", "dev", "proc", "lib", "sys"]
+    assert await world.tree.names("") == ["README.md", "dev", "proc", "mnt", "lib", "sys"]
 
 
 @holds("lib/agents/<name>/agent.yaml", "lib/agents/<name>/instructions.md", "lib/skills/<name>/SKILL.md")

@@ -4,14 +4,14 @@ import contextlib
 import itertools
 import json
 import pathlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 import trio
 
 from tests.daemon import SECONDS
-from tests.filetable import Row
+from tests.filetable import Class, Row, of
 from tests.tree import Opened, Tree, ask, read, write
 
 NAP = 0.01  # seconds between two looks at something that must happen
@@ -23,6 +23,16 @@ _numbers = itertools.count(1)
 def refused(*numbers: int) -> "pytest.RaisesExc[OSError]":
     """Expects an OSError with one of these numbers."""
     return pytest.RaisesExc(OSError, check=lambda error: error.errno in numbers)
+
+
+@contextlib.contextmanager
+def about(path: str) -> Iterator[None]:
+    """Names a file in the report of what fails inside."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"This was about {path or 'the root'}.")
+        raise
 
 
 class World:
@@ -38,6 +48,7 @@ class World:
         self.host = host
         self._pids: list[int] = []
         self._pipes: list[int] = []
+        self._groups: list[str] = []
 
     # --- files ---
 
@@ -65,19 +76,17 @@ class World:
         """Ask a device through an open of one's own."""
         return await ask(self.tree, path, request)
 
-    async def path(self, row: Row) -> str:
-        """A file of a row; makes the process that it belongs to."""
-        pid: int | str = ""
-        if "{live}" in row.sample:
-            pid = await self.live()
-        elif "{done}" in row.sample or "{uuid}" in row.sample:
-            pid = await self.done()
-        uuid = (await self.status(int(pid)))["uuid"] if "{uuid}" in row.sample else ""
-        pipe = await self.pipe() if "{pipe}" in row.sample else 0
-        if "{supervisor}" in row.sample:
-            pid = await self.supervisor()
-        path = row.sample.format(live=pid, done=pid, uuid=uuid, pipe=pipe, host=self.host, supervisor=pid)
-        return path.replace("<n>", "3")
+    async def each(self, *kinds: Class) -> list[tuple[Row, str]]:
+        """Every row of some classes with one file of it, made of one finished and one running process."""
+        live, done = await self.live(), await self.done()
+        uuid = (await self.status(done))["uuid"]
+        parts: dict[str, object] = {"live": live, "done": done, "uuid": uuid, "host": self.host}
+        makers = {"pipe": self.pipe, "supervisor": self.supervisor, "group": self.group}
+        rows = list(of(*kinds))
+        for name, make in makers.items():
+            if any(f"{{{name}}}" in row.sample for row in rows):
+                parts[name] = await make()
+        return [(row, row.sample.format(**parts).replace("<n>", "3")) for row in rows]
 
     # --- processes ---
 
@@ -129,6 +138,13 @@ class World:
         await self.until(called, "the tool is called")
         return pid, gate
 
+    async def group(self) -> str:
+        """A new group without members."""
+        name = f"group-{next(_numbers)}"
+        await self.tree.change("mkdir", f"proc/groups/{name}")
+        self._groups.append(name)
+        return name
+
     async def pipe(self) -> int:
         """A new pipe, whose second name is `pipe-<n>`."""
         last = max([0, *(int(name) for name in await self.tree.names("dev/pipes") if name.isdecimal())])
@@ -153,12 +169,14 @@ class World:
         await self.write(f"proc/{pid}/ctl", "kill\n")
         await self.read(f"proc/{pid}/wait")
 
-    async def until(self, condition: Callable[[], Awaitable[object]], what: str) -> None:
+    async def until(self, condition: Callable[[], Awaitable[object] | bool], what: str) -> None:
         """Wait for something that must happen."""
         with trio.move_on_after(SECONDS):
-            while not await condition():
+            while True:
+                found = condition()
+                if found if isinstance(found, bool) else await found:
+                    return
                 await trio.sleep(NAP)
-            return
         raise AssertionError(f"not within {SECONDS:g} s: {what}")
 
     async def leave(self) -> None:
@@ -166,15 +184,9 @@ class World:
         for pid in self._pids:
             with contextlib.suppress(OSError):
                 await self.tree.change("rmdir", f"proc/{pid}")
+        for name in self._groups:
+            with contextlib.suppress(OSError):
+                await self.tree.change("rmdir", f"proc/groups/{name}")
         for number in self._pipes:
             with contextlib.suppress(OSError):
                 await self.tree.change("rmdir", f"dev/pipes/{number}")
-
-
-def alive(pid: int) -> bool:
-    """Whether a program of the host runs."""
-    try:
-        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"

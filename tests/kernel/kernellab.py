@@ -50,6 +50,16 @@ async def stubborn(_sys: Syscalls) -> Exit:
     return Exit(0, "at last")
 
 
+def waiting(seconds: float) -> Program:
+    """A program that sleeps for a while and ends well."""
+
+    async def program(_sys: Syscalls) -> Exit:
+        await trio.sleep(seconds)
+        return Exit(0, "done")
+
+    return program
+
+
 def acting(act: Callable[[Syscalls], Awaitable[Any]]) -> Program:
     """A program that does one thing and ends well."""
 
@@ -75,9 +85,7 @@ class Lab:
         self.programs: dict[str, Program] = {}
         self.kernel = Kernel(self, store)
         self.dev: dict[str, Node] = dev if dev is not None else {}
-        self.kernel.root = FixedDir(
-            "root", {"dev": FixedDir("dev", self.dev), "proc": proc_dir(self.kernel)}
-        )
+        self.kernel.root = FixedDir("root", {"dev": FixedDir("dev", self.dev), "proc": proc_dir(self.kernel)})
 
     def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
         allowed = request.allowed_devices
@@ -186,15 +194,20 @@ class Held(Fake):
         self.gates: list[trio.Event] = []
         self.cancelled: list[Body] = []
 
-    async def work(self, sink: Sink, body: Body) -> None:
+    def accept(self, caller: Caller, body: Body) -> Job:
+        inner = super().accept(caller, body)
         gate = trio.Event()
         self.gates.append(gate)
-        try:
-            await gate.wait()
-        except trio.Cancelled:
-            self.cancelled.append(body)
-            raise
-        await super().work(sink, body)
+
+        async def job(sink: Sink) -> None:
+            try:
+                await gate.wait()
+            except trio.Cancelled:
+                self.cancelled.append(body)
+                raise
+            await inner(sink)
+
+        return job
 
 
 class ClosingFile(File):
@@ -213,11 +226,13 @@ class ClosingFile(File):
 
 @dataclasses.dataclass(frozen=True)
 class ClosingNode(Document):
-    """A file whose opens note their end in a list."""
+    """A file that notes its opens, and their ends, in two lists."""
 
     closed: list[str] = dataclasses.field(compare=False, default_factory=list)
+    opened: list[str] = dataclasses.field(compare=False, default_factory=list)
 
     def open(self, caller: Caller, flags: int) -> File:
+        self.opened.append(str(self.key))
         return ClosingFile(self.closed, str(self.key))
 
 

@@ -48,7 +48,13 @@ def test_any_pieces_of_an_object_give_that_object(data, value, before, after, as
 
 @pytest.mark.parametrize(
     "encoded",
-    ['{"a": -1.5e+10}', '{"a": [0.25, -0, 1E-2]}', '{"a": true, "b": null}', '{"a": "\\ud83d\\ude00\\""}', "{}"],
+    [
+        '{"a": -1.5e+10}',
+        '{"a": [0.25, -0, 1E-2]}',
+        '{"a": true, "b": null}',
+        '{"a": "\\ud83d\\ude00\\""}',
+        "{}",
+    ],
 )
 def test_an_object_may_be_cut_anywhere(encoded):
     """No place is special: not the middle of a number, a word, an escape or a character."""
@@ -99,7 +105,16 @@ def test_nothing_is_no_request():
 
 @pytest.mark.parametrize(
     "data",
-    [b"{x}", b'{"a":1} trailing', b'{"a":1}{"b":2}', b'{"a" 1}', b'{"a":\xff}', b'{"a":"\xff\xfe"}', b"{,}", b'{"a":"\\ud83d"}'],
+    [
+        b"{x}",
+        b'{"a":1} trailing',
+        b'{"a":1}{"b":2}',
+        b'{"a" 1}',
+        b'{"a":\xff}',
+        b'{"a":"\xff\xfe"}',
+        b"{,}",
+        b'{"a":"\\ud83d"}',
+    ],
 )
 def test_malformed_json_is_refused_while_it_is_written(data):
     """The writer hears of it, and the next request starts clean."""
@@ -147,7 +162,12 @@ def test_a_request_has_a_limit(start, monkeypatch):
 def test_deep_nesting_is_refused_not_a_crash():
     """A bomb of brackets is an invalid request."""
     framer = Framer()
-    with pytest.raises(SyscallError):
+
+    def request() -> None:
         framer.feed(b'{"a":' * 100_000)
         framer.finish()
+
+    with pytest.raises(SyscallError) as caught:
+        request()
+    assert caught.value.code is Code.INVALID
     assert not framer

@@ -1,4 +1,4 @@
-"""The opens that every folder is made of: documents, journals, streams, control files, and what wakes them."""
+"""The opens that every folder is made of: documents, journals, streams, control files, wake-ups."""
 
 import os
 
@@ -114,7 +114,9 @@ def test_a_fixed_folder_lists_its_children_and_hides_the_others():
 
 def test_a_table_folder_leaves_out_what_is_gone():
     """A name that vanishes between listing and finding is no entry and no error."""
-    folder = TableDir("t", lambda name, _c: text(name, b"") if name != "gone" else None, lambda _c: ["a", "gone"])
+    folder = TableDir(
+        "t", lambda name, _c: text(name, b"") if name != "gone" else None, lambda _c: ["a", "gone"]
+    )
     assert [name for name, _ in folder.entries(PERSON)] == ["a"]
     with pytest.raises(SyscallError) as caught:
         folder.lookup("gone", PERSON)
@@ -127,7 +129,7 @@ def test_nodes_are_values():
     assert hash(text("x", b"1")) == hash(text("x", b"2"))
     assert text("x", b"") != text("y", b"")
     assert FixedDir("x") == FixedDir("x", {"a": text("a", b"")})
-    assert fixed_link("x", "a") != text("x", b"")
+    assert fixed_link("x", "a") != fixed_link("y", "a")
 
 
 def test_a_link_has_the_size_of_its_target():
@@ -154,7 +156,10 @@ def test_a_document_is_a_snapshot_with_its_true_size():
 @given(st.binary(max_size=40), st.integers(0, 50), st.integers(0, 50))
 def test_reads_of_a_document_are_slices(data, offset, size):
     """Any offset and size, beyond the end too."""
-    assert Document("d", lambda: data).open(PERSON, os.O_RDONLY).read(size, offset) == data[offset : offset + size]
+    assert (
+        Document("d", lambda: data).open(PERSON, os.O_RDONLY).read(size, offset)
+        == data[offset : offset + size]
+    )
 
 
 @pytest.mark.parametrize(
@@ -201,9 +206,13 @@ def read_whole(file: File, size: int) -> bytes:
     return data
 
 
-@given(st.lists(st.binary(max_size=8).map(lambda one: one.hex().encode() + b"\n")), st.integers(0, 60), st.integers(1, 9))
+@given(
+    st.lists(st.binary(max_size=8).map(lambda one: one.hex().encode() + b"\n")),
+    st.integers(0, 60),
+    st.integers(1, 9),
+)
 def test_a_full_journal_says_how_many_records_it_lost(records, limit, size):
-    """The kept records are the first ones, whole; the number of the others is exact; stat agrees with read."""
+    """The kept records are the first ones, whole; the count of the others is exact; stat and read agree."""
     journal = Journal(limit)
     for record in records:
         journal.append(record, 1)
@@ -311,7 +320,7 @@ def drain(reader: StreamFile, size: int = ALL) -> bytes:
 
 
 def check_numbers(data: bytes, first: int = 0) -> int:
-    """Records are numbers in order, a gap stands where the count of what was dropped says; the next number."""
+    """Check that numbers come in order, with gaps as counted; returns the next number."""
     expected = first
     for line in data.splitlines():
         value = msgspec.json.decode(line)

@@ -64,8 +64,7 @@ class Model:
 
     def at(self, path: str) -> str:
         parts = [part for part in path.split("/") if part not in ("", ".")]
-        place = self.names("/", parts, path.endswith("/"))
-        return place
+        return self.names("/", parts, path.endswith("/"))
 
     def names(self, place: str, parts: list[str], folder: bool) -> str:
         for index, part in enumerate(parts):
@@ -173,7 +172,9 @@ def test_the_link_itself():
     assert walk(ROOT, "/a/tob/other", PERSON, follow=False) is NODES["/a/b/other"]
 
 
-@pytest.mark.parametrize(("count", "works"), [(limits.LINK_DEPTH_MAX, True), (limits.LINK_DEPTH_MAX + 1, False)])
+@pytest.mark.parametrize(
+    ("count", "works"), [(limits.LINK_DEPTH_MAX, True), (limits.LINK_DEPTH_MAX + 1, False)]
+)
 def test_the_number_of_links(count, works):
     """Exactly as many links as the limit says may be followed in one walk."""
     children: dict[str, Node] = {"end": text("end", b"")}
