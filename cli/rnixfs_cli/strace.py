@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from rnixfs_cli import traceline
+from rnixfs_cli import callclasses, traceline
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
 from rnixfs_cli.tracer import Show, Tracer
 from rnixfs_cli.tree import ENDED
@@ -15,7 +15,12 @@ from rnixfs_cli.tree import ENDED
 @pid_argument
 @click.option("-f", "follow", is_flag=True, help="Follow children too; their lines start with [pid N].")
 @click.option(
-    "-e", "expressions", multiple=True, metavar="CALL[,CALL]", help="Only these calls; with ! all others."
+    "-e",
+    "expressions",
+    multiple=True,
+    metavar="[trace=]WHAT[,WHAT]",
+    help="Only these calls, or classes of calls: "
+    f"{', '.join(callclasses.CLASSES)}; with ! before them, all others.",
 )
 @click.option(
     "-c", "count", is_flag=True, help="Count calls, errors and times, from the start of the process."
@@ -28,11 +33,11 @@ def strace(session: Session, pid: str, follow: bool, expressions: tuple[str, ...
 
     Ctrl-C lets go of the process and does not touch it.
     """
+    wanted = chooser(expressions)
     tree = session.tree()
     folder, number = tree.find(pid, "Trace")
     state = tree.status(folder, call="Trace", pid=number)["state"]
     summary = Summary()
-    wanted = chooser(expressions)
     show = summary.add if count else _shower(session, number)
     notes = session.screen.line if not session.as_json else _silent
     tracer = Tracer(tree, lambda pid, record: show(pid, record) if wanted(record) else None, follow)
@@ -60,8 +65,9 @@ def _silent(_line: str) -> None:
 def _shower(session: Session, first: int) -> Show:
     screen = session.screen
 
-    def as_json(_pid: int, record: dict[str, Any]) -> None:
-        session.json(record)
+    def as_json(pid: int, record: dict[str, Any]) -> None:
+        # What says only how much is missing does not say of whom.
+        session.json(record if "pid" in record or pid == first else {"pid": pid, **record})
 
     def as_line(pid: int, record: dict[str, Any]) -> None:
         mark = "" if pid == first else f"[pid {pid}] "
@@ -75,24 +81,34 @@ def chooser(expressions: tuple[str, ...]) -> Callable[[dict[str, Any]], bool]:
     """What `-e` lets through.
 
     Args:
-        expressions: names of calls with commas between them, in any case; `trace=` may stand before them,
-            and a `!` before the names turns the choice round.
+        expressions: names of calls and of classes of calls with commas between them, in any case; `trace=`
+            may stand before them, and a `!` before the names turns the choice round.
 
     Returns:
-        A test for a record.
+        A test for a record; what tells of records that were not kept always passes.
+
+    Raises:
+        click.BadParameter: a name that there is not.
     """
     only: set[str] = set()
     never: set[str] = set()
     for expression in expressions:
         names = expression.strip().removeprefix("trace=")
         chosen = never if names.startswith("!") else only
-        chosen |= {name.strip().lower() for name in names.removeprefix("!").split(",") if name.strip()}
+        chosen.update(*map(_calls_of, filter(None, map(str.strip, names.removeprefix("!").split(",")))))
 
     def wanted(record: dict[str, Any]) -> bool:
-        name = str(record.get("syscall", "")).lower()
-        return name not in never and (not only or name in only)
+        name = record.get("syscall")
+        return name is None or (name not in never and (not only or name in only))
 
     return wanted
+
+
+def _calls_of(word: str) -> frozenset[str]:
+    try:
+        return callclasses.calls_of(word)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="-e") from None
 
 
 class Summary:
@@ -101,11 +117,13 @@ class Summary:
     def __init__(self) -> None:
         self.calls: dict[str, list[float]] = {}
         self.errors: dict[str, int] = {}
+        self.dropped = 0
 
     def add(self, _pid: int, record: dict[str, Any]) -> None:
         """Count a record."""
         name = record.get("syscall")
         if name is None:
+            self.dropped += record.get("dropped", 0)
             return
         self.calls.setdefault(name, []).append(float(record.get("duration_ms", 0.0)))
         self.errors[name] = self.errors.get(name, 0) + bool(record.get("error"))
@@ -127,7 +145,7 @@ class Summary:
         """Print the table."""
         rows = self.rows()
         if session.as_json:
-            session.json(rows)
+            session.json([*rows, {"dropped": self.dropped}] if self.dropped else rows)
             return
         whole = sum(row["total_ms"] for row in rows)
         session.screen.line("% time     seconds     ms/call     calls    errors syscall")
@@ -138,3 +156,5 @@ class Summary:
             session.screen.line(f"{numbers} {row['errors'] or '':>9} {row['syscall']}")
         calls, errors = sum(row["calls"] for row in rows), sum(row["errors"] for row in rows)
         session.screen.line(f"100.00 {whole / 1000:11.6f} {'':11} {calls:9d} {errors or '':>9} total")
+        if self.dropped:
+            session.screen.line(traceline.line({"dropped": self.dropped}))

@@ -2,7 +2,7 @@
 
 The journal `trace.jsonl` is complete, so lines come from there; the stream `trace` only says when to look,
 and when the process has ended. So nothing is lost, however slow the reader is, and a child that is found late
-is shown from its first call.
+is shown from its first call. A journal that is full counts what it does not keep; the count is shown at the end.
 """
 
 import contextlib
@@ -24,18 +24,48 @@ _CHILD = re.compile(r"PID\((\d+)\)")  # as the kernel writes the result of Spawn
 _IDLE_SECONDS = 0.05  # pause after a wake-up that brought nothing, so that a false one cannot spin
 
 
+_DROPPED = b'{"dropped":'
+_COUNT_MAX = 64  # more bytes than the line has that counts what was not kept
+
+
 class Journal:
     """The whole lines of a growing file.
 
+    When the kernel has no more room for a journal, a line after the last one counts the records that it does not
+    keep. That line is written anew all the time, so it is no part of the lines.
+
     Args:
         descriptor: the open file.
-        offset: where to begin, in bytes.
+        from_start: whether to begin with the first line, and not with what comes from now on.
     """
 
-    def __init__(self, descriptor: int, offset: int = 0) -> None:
+    def __init__(self, descriptor: int, from_start: bool = True) -> None:
         self.descriptor = descriptor
-        self._offset = offset
+        self._offset = 0
         self._rest = b""
+        self._dropped = 0
+        self._dropped_before = 0
+        if not from_start:
+            self._go_to_end()
+
+    def _go_to_end(self) -> None:
+        self._offset = os.fstat(self.descriptor).st_size
+        start = max(self._offset - _COUNT_MAX, 0)
+        before, newline, last = self._read(start, self._offset).removesuffix(b"\n").rpartition(b"\n")
+        if last.startswith(_DROPPED) and (newline or start == 0):
+            self._dropped = self._dropped_before = json.loads(last)["dropped"]
+            self._offset = start + len(before) + len(newline)
+
+    def _read(self, start: int, end: int) -> bytes:
+        data = b""
+        while more := os.pread(self.descriptor, end - start - len(data), start + len(data)):
+            data += more
+        return data
+
+    @property
+    def dropped(self) -> int:
+        """How many records were not kept since the beginning, as of the last look."""
+        return self._dropped - self._dropped_before
 
     def lines(self) -> list[bytes]:
         """The lines that came since the last call."""
@@ -44,6 +74,12 @@ class Journal:
             self._offset += len(data)
             *whole, self._rest = (self._rest + data).split(b"\n")
             found += whole
+            if found and found[-1].startswith(_DROPPED):
+                count = found.pop()
+                self._dropped = json.loads(count)["dropped"]
+                self._offset -= len(count) + 1 + len(self._rest)
+                self._rest = b""
+                break
         return found
 
 
@@ -95,6 +131,7 @@ class Tracer:
         self.show = show
         self.traced: set[int] = set()
         self._seen: set[int] = set()
+        self._journals: dict[int, Journal] = {}
         self._sources: dict[int, Source] = {}
         self._poller = select.poll()
         self._children = children
@@ -119,22 +156,26 @@ class Tracer:
             pid: the process.
         """
         self._seen.add(pid)
-        journal = Journal(self.tree.open(f"{folder}/trace.jsonl", call="Trace", pid=pid))
-        records = [json.loads(line) for line in journal.lines()]
-        os.close(journal.descriptor)
+        self._journals[pid] = Journal(self.tree.open(f"{folder}/trace.jsonl", call="Trace", pid=pid))
+        records = [json.loads(line) for line in self._journals[pid].lines()]
         for record in records:
             self.show(pid, record)
+        self._let_go(pid)
         for child in filter(None, map(spawned, records)) if self._children else ():
-            # Of a child that is no longer in the history nothing can be shown.
-            with contextlib.suppress(CommandError):
-                self._past_or_running(child)
+            self._follow(child)
 
-    def _past_or_running(self, pid: int) -> None:
-        folder, _ = self.tree.find(str(pid), "Trace")
-        if self.tree.status(folder, call="Trace", pid=pid)["state"] in ENDED:
-            self.past(folder, pid)
-        else:
-            self.attach(pid, from_start=True)
+    def _follow(self, pid: int) -> None:
+        """Show all that a child did, and follow it if it still runs."""
+        if pid in self._seen:
+            return
+        # Of a child that is no longer in the history nothing can be shown; its own children are found all the same.
+        with contextlib.suppress(CommandError):
+            folder, _ = self.tree.find(str(pid), "Trace")
+            if self.tree.status(folder, call="Trace", pid=pid)["state"] in ENDED:
+                self.past(folder, pid)
+            else:
+                self.attach(pid, from_start=True)
+        self._seen.add(pid)
 
     def attach(self, pid: int, from_start: bool) -> None:
         """Follow a running process, and its children where asked to.
@@ -149,34 +190,53 @@ class Tracer:
         self._seen.add(pid)
         stream = self._stream(f"proc/{pid}/trace", pid)
         descriptor = self.tree.open(f"proc/{pid}/trace.jsonl", call="Trace", pid=pid)
-        journal = Journal(descriptor, 0 if from_start else os.fstat(descriptor).st_size)
+        self._journals[pid] = Journal(descriptor, from_start)
         self.traced.add(pid)
         if from_start:
-            self._look(pid, journal)
-        self._add(stream, lambda _lines: self._look(pid, journal), lambda: self._ended(pid, journal))
-        if self._children:
-            self._attach_all(self.tree.status(f"proc/{pid}", pid=pid).get("children", []), from_start)
+            self._look(pid)
+        self._add(stream, lambda _lines: self._look(pid), lambda: self._ended(pid))
+        for child in self._children_of(pid):
+            if from_start:
+                self._follow(child)
+            else:
+                # One that has gone meanwhile is no reason to stop tracing the others.
+                with contextlib.suppress(CommandError):
+                    self.attach(child, from_start)
 
-    def _attach_all(self, pids: list[int], from_start: bool) -> None:
-        for pid in pids:
-            # One that has gone meanwhile is no reason to stop tracing the others.
-            with contextlib.suppress(CommandError):
-                self.attach(pid, from_start)
+    def _children_of(self, pid: int) -> list[int]:
+        if not self._children:
+            return []
+        with contextlib.suppress(CommandError):
+            return list(self.tree.status(f"proc/{pid}", pid=pid).get("children", []))
+        return []
 
-    def _look(self, pid: int, journal: Journal) -> None:
-        for line in journal.lines():
-            self.show(pid, json.loads(line))
+    def _look(self, pid: int) -> None:
+        for line in self._journals[pid].lines():
+            record = json.loads(line)
+            self.show(pid, record)
+            # Events may be lost to a reader that lags, the journal is complete.
+            if self._children and (child := spawned(record)):
+                self._follow(child)
 
-    def _ended(self, pid: int, journal: Journal) -> None:
-        self._look(pid, journal)
-        os.close(journal.descriptor)
+    def _ended(self, pid: int) -> None:
+        self._look(pid)
+        self._let_go(pid)
         self.traced.discard(pid)
+
+    def _let_go(self, pid: int) -> None:
+        journal = self._journals.pop(pid)
+        os.close(journal.descriptor)
+        if journal.dropped:
+            self.show(pid, {"dropped": journal.dropped})
 
     def _events(self, lines: list[bytes]) -> None:
         for line in lines:
             event = json.loads(line)
             if event.get("ppid") in self._seen and isinstance(event.get("pid"), int):
-                self._attach_all([event["pid"]], True)
+                self._follow(event["pid"])
+            elif "dropped" in event:
+                for child in [child for pid in self.traced for child in self._children_of(pid)]:
+                    self._follow(child)
 
     def run(self) -> None:
         """Go on until every traced process has ended."""
@@ -203,7 +263,9 @@ class Tracer:
         return progress is not False
 
     def close(self) -> None:
-        """Let go of every stream."""
+        """Let go of every stream and journal."""
         for descriptor in self._sources:
             os.close(descriptor)
         self._sources.clear()
+        for pid in list(self._journals):
+            self._let_go(pid)

@@ -5,12 +5,11 @@ from typing import Any
 import trio
 
 from rnixfs.calls.base import Calls
-from rnixfs.calls.supervisor import ChildEnd
 from rnixfs.errors import denied
 from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Signal
-from rnixfs.proc.state import Exit
+from rnixfs.proc.state import ChildEnd, Exit
 from rnixfs.traceline import clip
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import trio
 
-from rnixfs.errors import SyscallError
+from rnixfs.errors import Code, SyscallError
 from rnixfs.node import File
 from rnixfs.proc.process import Process
 from rnixfs.traceline import TraceRecord
@@ -22,7 +22,10 @@ def flag_names(flags: int) -> str:
 
 
 class Traced(File):
-    """A file whose reads, writes and close go to a process's trace."""
+    """A file whose reads, writes and close go to a process's trace.
+
+    A call that has to wait is tried again when the file may be ready; its time counts from the first wait.
+    """
 
     def __init__(self, file: File, process: Process, caller: Caller, path: str) -> None:
         self.file = file
@@ -31,6 +34,7 @@ class Traced(File):
         self.path = path
         self.pulse = file.pulse
         self.direct = file.direct
+        self._since: dict[str, float] = {}
 
     @staticmethod
     def note(
@@ -41,23 +45,35 @@ class Traced(File):
         *,
         result: str = "",
         error: SyscallError | None = None,
+        since: float | None = None,
     ) -> None:
         """Record one call that a program of the host made."""
+        now = trio.current_time()
+        since = now if since is None else since
         process.record(
             TraceRecord(
-                ts_ms=round((trio.current_time() - process.born) * 1000, 3),
+                ts_ms=round((since - process.born) * 1000, 3),
                 pid=process.pid,
                 syscall=syscall,
                 args=args,
                 result=result,
                 error=f"{error.code} ({error.reason})" if error is not None else "",
+                duration_ms=round((now - since) * 1000, 3),
                 origin="mount",
                 host_pid=caller.host_pid,
             )
         )
 
     def _note(self, syscall: str, count: int, error: SyscallError | None = None) -> None:
-        self.note(self.process, self.caller, syscall, {"path": self.path}, result=str(count), error=error)
+        self.note(
+            self.process,
+            self.caller,
+            syscall,
+            {"path": self.path},
+            result="" if error is not None else str(count),
+            error=error,
+            since=self._since.pop(syscall, None),
+        )
 
     def read(self, size: int, offset: int) -> bytes:
         try:
@@ -84,7 +100,13 @@ class Traced(File):
         return self.file.poll()
 
     async def wait(self, want: Ready) -> None:
-        await self.file.wait(want)
+        syscall = "Read" if Ready.READ in want else "Write"
+        self._since.setdefault(syscall, trio.current_time())
+        try:
+            await self.file.wait(want)
+        except trio.Cancelled:
+            self._note(syscall, -1, SyscallError(Code.INTERRUPTED, "the program did not wait for it"))
+            raise
 
     def close(self) -> None:
         self.file.close()

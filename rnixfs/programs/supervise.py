@@ -113,7 +113,7 @@ class _Supervisor:
             self.ends.append((child, ended.exit))
 
     def _called(self) -> bool:
-        return bool(self.leave or self.sys.paused or self.board.orders)
+        return bool(self.leave or self.board.orders)
 
     # --- restarting ---
 

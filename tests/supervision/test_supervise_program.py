@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from rnixfs import limits
+from rnixfs.proc.board import Verb
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit, State
 from tests.supervision.supervisorlab import HOUR, exit_of, supervisor
@@ -171,14 +172,16 @@ async def test_temporary_children_never_start_again(lab, autojump_clock):
 async def test_finished_work_is_not_done_again_for_a_sibling(lab, autojump_clock):
     """A transient child that ended well stays ended when all others start again, also when both ends come
     at the same moment."""
-    sup = await lab.supervisor("a:transient", "b:transient", "c", strategy="one_for_all")
+    sup = await lab.supervisor("a:transient", "b:transient", "c", "d:transient", strategy="one_for_all")
     await lab.end("a", code=0)
     lab.diary.take()
-    lab.pull("b", code=0)
+    lab.pull("b", "d", code=0)
     lab.pull("c", code=1)
     await lab.settle()
-    assert sorted(lab.diary.take()[:2]) == ["exit b 0", "exit c 1"]
-    assert lab.states(sup) == {"a": "done", "b": "done", "c": "running"}
+    happened = lab.diary.take()
+    assert sorted(happened[:3]) == ["exit b 0", "exit c 1", "exit d 0"]
+    assert happened[3:] == ["spawn c"]
+    assert lab.states(sup) == {"a": "done", "b": "done", "c": "running", "d": "done"}
 
 
 async def test_two_that_crash_together_are_one_restart_of_all(lab, autojump_clock):
@@ -272,6 +275,9 @@ async def test_an_earlier_incarnation_is_nobody(lab, autojump_clock):
     await lab.end("a")
     assert sup.board.current(first) is None
     assert sup.board.current(lab.pid("a")) is sup.board.children["a"]
+    lab.kernel.deliver(sup, Signal.TERM)
+    await sup.done.wait()
+    assert sup.board.current(lab.pid("a")) is None
 
 
 async def test_a_child_that_is_removed_by_hand_is_started_again(lab, autojump_clock):
@@ -280,7 +286,15 @@ async def test_a_child_that_is_removed_by_hand_is_started_again(lab, autojump_cl
     lab.kernel.remove(lab.named("a"), sup.caller)
     await lab.settle()
     assert lab.diary.take()[-1] == "spawn a"
-    assert lab.rows(sup)["a"]["restarts"] == 1
+    # Also one that was removed while the supervisor did not look: paused, with an order that waits.
+    lab.kernel.deliver(sup, Signal.PAUSE)
+    sup.board.order(Verb.START, "a")
+    await lab.settle()
+    lab.kernel.remove(lab.named("a"), sup.caller)
+    lab.kernel.deliver(sup, Signal.RESUME)
+    await lab.settle()
+    assert lab.diary.take()[-1] == "spawn a"
+    assert lab.rows(sup)["a"]["restarts"] == 2
 
 
 # --- what takes it along ---
@@ -301,6 +315,15 @@ async def test_children_go_with_their_supervisor_whatever_ends_it(lab, autojump_
     assert happened == ["signal b SIGKILL", "exit b 1", "signal a SIGKILL", "exit a 1"]
     assert [lab.named(name).state for name in "ab"] == [State.DEAD, State.DEAD]
     assert lab.states(sup) if how != "remove" else True
+
+
+async def test_who_waits_for_a_start_learns_of_an_end_before_it(lab, autojump_clock):
+    """A supervisor that is killed before it began has started all that it ever will."""
+    sup = lab.spawn(supervisor=supervisor("a"))
+    lab.kernel.deliver(sup, Signal.KILL)
+    assert sup.board.started.is_set()
+    await lab.settle()
+    assert "spawn a" not in lab.diary.take()
 
 
 async def test_a_supervisor_killed_while_it_stops_a_child_leaves_nothing(lab, autojump_clock):

@@ -73,7 +73,7 @@ async def test_a_supervisor_can_be_narrowed_and_its_children_with_it(system):
     assert sup.rights.listing()["granted"] == ["/dev/grep", "/dev/llm/script", "/proc/spawn"]
     assert child.rights.permits("/dev/grep")
     assert not child.rights.permits("/dev/shell")
-    assert not child.launch.place.writable
+    assert [process.launch.place.writable for process in (sup, child)] == [False, False]
 
 
 async def test_the_supervisor_of_an_agent_has_no_more_than_the_agent(system, tmp_path):
