@@ -59,27 +59,27 @@ _READ = {"x86_64": "0", "aarch64": "63"}.get(platform.machine(), "")
 """The number of read(2), empty where it is not known: then every call counts."""
 
 
-def waits_in_read(pid: int) -> bool:
-    """Whether a thread of a process waits in a read for the server of a file system in user space."""
-    return any(_waits(task) and _reads(task) for task in pathlib.Path(f"/proc/{pid}/task").glob("*"))
+def waits_in_read(pid: int, mount: pathlib.Path | str) -> bool:
+    """Whether a thread of a process waits in a read of a file below a mount."""
+    return any(_reads(task, f"{mount}/") for task in pathlib.Path(f"/proc/{pid}/task").glob("*"))
 
 
-def _waits(task: pathlib.Path) -> bool:
-    with contextlib.suppress(OSError):
-        place = (task / "wchan").read_text()
-        # Some hosts hide the place; then every sleep counts.
-        return "request_wait_answer" in place or (place == "0" and state_of(int(task.name)) in ("S", "D"))
-    return False
-
-
-def _reads(task: pathlib.Path) -> bool:
+def _reads(task: pathlib.Path, below: str) -> bool:
     try:
-        call = (task / "syscall").read_text().split()[0]
+        # The call that it sleeps in and its arguments, or "running".
+        call, *arguments = (task / "syscall").read_text().split()
+        if call != _READ and (_READ or not call.isdecimal()):
+            return False
+        if os.readlink(task / "fd" / str(int(arguments[0], 16))).startswith(below):
+            return True
     except PermissionError:
-        return True
+        pass
     except OSError:
         return False
-    return call == _READ or (not _READ and call.isdecimal())
+    # A mount that was taken off its folder has no path any more, and some hosts do not tell of calls.
+    with contextlib.suppress(OSError):
+        return "request_wait_answer" in (task / "wchan").read_text()
+    return False
 
 
 class Done(NamedTuple):
@@ -95,12 +95,13 @@ class Program:
 
     Args:
         argv: what is started.
-        env: its environment.
+        env: its environment, with the mount as `M`.
         cwd: where it starts; never in a mount.
     """
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: pathlib.Path) -> None:
         self.argv = argv
+        self.mount = env["M"]
         self.process = subprocess.Popen(
             [*_PLAIN, *argv],
             stdin=subprocess.PIPE,
@@ -118,7 +119,7 @@ class Program:
 
     def blocked(self) -> int:
         """How many of its processes wait in a read of the mount."""
-        return sum(map(waits_in_read, self.members()))
+        return sum(waits_in_read(pid, self.mount) for pid in self.members())
 
     def members(self) -> list[int]:
         """The living processes of its session."""

@@ -21,6 +21,7 @@ class Terminal:
     """
 
     def __init__(self, daemon: Daemon) -> None:
+        self._mount = daemon.mount
         self._master, slave = pty.openpty()
         # setsid gives it the terminal as its own; it runs it in place where it leads no process group.
         argv = ["env", "--default-signal", "setsid", "-c", "bash", "--norc", "--noprofile", "-i"]
@@ -55,7 +56,7 @@ class Terminal:
         """Whether a program waits in a read of the mount and would get the keys: bash starts the programs of
         a pipeline before it hands the terminal to them."""
         front = os.tcgetpgrp(self._master)
-        return any(_group(pid) == front and waits_in_read(pid) for pid in members(self.pid))
+        return any(_group(pid) == front and waits_in_read(pid, self._mount) for pid in members(self.pid))
 
     def clear(self) -> None:
         """End all that runs in it."""
