@@ -38,7 +38,7 @@ def sys_dir(
                 "visible": len(kernel.processes),
                 "history": len(kernel.history),
                 "max_rss_kib": usage.ru_maxrss,
-                "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+                "cpu_ms": int((usage.ru_utime + usage.ru_stime) * 1000),
             }
         )
 

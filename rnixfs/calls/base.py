@@ -35,7 +35,7 @@ class Calls:
 
     @property
     def pid(self) -> int:
-        """Its pid (GetPID)."""
+        """Its pid."""
         return self._process.pid
 
     def may_use(self, path: str) -> bool:

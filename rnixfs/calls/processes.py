@@ -65,15 +65,23 @@ class ProcessCalls(Calls):
             outcome.append(f"exited({child.exit.code})")
         return ChildEnd(child.pid, child.exit, child.result)
 
+    def getpid(self) -> int:
+        """Its own pid."""
+        with self._call("GetPID") as outcome:
+            outcome.append(f"PID({self.pid})")
+        return self.pid
+
     async def kill(self, pid: int, signal: Signal) -> None:
-        """Send a signal to itself or a descendant.
+        """Send a signal to itself or a descendant; nothing happens to one that has ended.
 
         Raises:
-            SyscallError: NOT_FOUND, PERMISSION, INVALID.
+            SyscallError: NOT_FOUND, PERMISSION.
         """
         await trio.lowlevel.checkpoint()
         with self._call("Kill", pid=pid, signal=str(signal)):
-            self._kernel.signal(self._kernel.process(pid), signal, self._process.caller)
+            process = self._kernel.process(pid)
+            self._kernel.check_power(process, self._process.caller)
+            self._kernel.deliver(process, signal)
 
     async def ps(self) -> list[dict[str, Any]]:
         """The status of itself and its descendants."""

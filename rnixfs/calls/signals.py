@@ -2,12 +2,28 @@
 
 from collections.abc import Callable
 
+import trio
+
 from rnixfs.calls.base import Calls
+from rnixfs.errors import Code, SyscallError
 from rnixfs.proc.signals import Signal
 
 
 class SignalCalls(Calls):
-    """SigHandle, SigBlock, SigUnblock."""
+    """Signal, SigHandle, SigBlock, SigUnblock."""
+
+    async def signal(self, pid: int, signal: Signal) -> None:
+        """Send a signal to itself or a descendant that lives.
+
+        Raises:
+            SyscallError: NOT_FOUND also for one that has ended, PERMISSION.
+        """
+        await trio.lowlevel.checkpoint()
+        with self._call("Signal", pid=pid, signal=str(signal)):
+            process = self._kernel.process(pid)
+            if not process.live:
+                raise SyscallError(Code.NOT_FOUND, f"process {pid} has ended")
+            self._kernel.signal(process, signal, self._process.caller)
 
     def on_signal(self, signal: Signal, handler: Callable[[Signal], None] | None) -> None:
         """Handle a signal itself, or, with None, no longer.
