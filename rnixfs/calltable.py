@@ -73,19 +73,21 @@ ROWS = (
         "rmdir proc/<pid> (frees all of them)", (C.NOT_FOUND, C.INVALID)),
     # --- file ---
     Row(
-        "Open", "file", "open", "(path, flags) -> fd", "Opens a path of the caller's view.", "exec 3<>dev/shell",
+        "Open", "file", "open", "(path, flags) -> fd", "Opens a path of the caller's view.",
+        "exec 3<>dev/shell",
         (C.NOT_FOUND, C.PERMISSION, C.IS_DIRECTORY, C.INVALID, C.RESOURCE_EXHAUSTED),
     ),
     Row("Read", "file", "read", "(fd, size) -> bytes", "Reads, and waits until there is something.",
-        "cat <&3", (C.BAD_FD, C.SERVICE_UNAVAILABLE)),
+        "cat <&3", (C.BAD_FD, C.INVALID, C.SERVICE_UNAVAILABLE)),
     Row(
-        "Write", "file", "write", "(fd, data) -> count", "Writes, and waits until there is room.", "echo ls >&3",
-        (C.BAD_FD, C.INVALID, C.TOO_LARGE, C.BROKEN_PIPE),
+        "Write", "file", "write", "(fd, data) -> count", "Writes, and waits until there is room.",
+        "echo ls >&3",
+        (C.BAD_FD, C.INVALID, C.TOO_LARGE, C.BROKEN_PIPE, C.SERVICE_UNAVAILABLE),
     ),
     Row("Close", "file", "close", "(fd)", "Closes, and cancels what a private exchange runs.", "exec 3>&-",
         (C.BAD_FD,)),
-    Row("Stat", "file", "stat", "(path) -> kind, size, time", "What is known of a path.", "stat proc/1/status",
-        (C.NOT_FOUND, C.PERMISSION)),
+    Row("Stat", "file", "stat", "(path) -> kind, size, time", "What is known of a path.",
+        "stat proc/1/status", (C.NOT_FOUND, C.PERMISSION)),
     # --- debug ---
     Row(
         "DebugRecord", "debug", "", "(by itself)", "Each call, once, with arguments, result and time.",
@@ -94,10 +96,11 @@ ROWS = (
     # --- IPC ---
     Row(
         "Send", "ipc", "send", "(pid, data) -> seq", "Puts a copy into another process's mailbox.",
-        "echo hello > proc/<pid>/mailbox", (C.NOT_FOUND, C.PERMISSION, C.SERVICE_UNAVAILABLE, C.TOO_LARGE),
+        "echo hello > proc/<pid>/mailbox",
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID, C.SERVICE_UNAVAILABLE, C.TOO_LARGE),
     ),
     Row("Recv", "ipc", "recv", "() -> message", "Takes the next message, and waits for it.",
-        "head -n1 proc/<pid>/recv", (C.SERVICE_UNAVAILABLE,)),
+        "head -n 1 proc/<pid>/recv", (C.SERVICE_UNAVAILABLE,)),
     Row(
         "Pipe", "ipc", "pipe", "(writer, reader) -> write fd, read fd",
         "Joins two processes by 64 KiB with back-pressure.",
@@ -105,11 +108,12 @@ ROWS = (
         (C.NOT_FOUND, C.PERMISSION, C.RESOURCE_EXHAUSTED),
     ),
     Row("JoinGroup", "ipc", "join_group", "(name, pid)", "Makes a process a member of a group.",
-        "echo 'join G' > proc/<pid>/ctl", (C.INVALID, C.NOT_FOUND, C.PERMISSION)),
+        "echo 'join G' > proc/<pid>/ctl",
+        (C.INVALID, C.NOT_FOUND, C.PERMISSION, C.NAME_TOO_LONG, C.RESOURCE_EXHAUSTED)),
     Row("LeaveGroup", "ipc", "leave_group", "(name, pid)", "Ends a membership.",
         "echo 'leave G' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("GetProcGroup", "ipc", "get_proc_group", "(name) -> pids", "The members of a group.",
-        "cat proc/groups/G/members", (C.NOT_FOUND,)),
+        "cat proc/groups/G/members", (C.NOT_FOUND, C.PERMISSION)),
     Row(
         "SignalGroup", "ipc", "signal_group", "(name, signal) -> count",
         "Sends a signal to every member, once each.", "echo 'signal TERM' > proc/groups/G/ctl",
@@ -118,12 +122,12 @@ ROWS = (
     Row(
         "Mount", "ipc", "mount", "(path, config)", "Makes a server a folder below /mnt/mcp.",
         "echo 'mount NAME {…}' > mnt/mcp/ctl",
-        (C.INVALID, C.EXISTS, C.PERMISSION, C.TIMEOUT, C.DRIVER),
+        (C.INVALID, C.EXISTS, C.PERMISSION, C.RESOURCE_EXHAUSTED, C.TIMEOUT, C.DRIVER),
     ),
     Row("Unmount", "ipc", "unmount", "(path)", "Takes such a folder away.",
-        "echo 'unmount NAME' > mnt/mcp/ctl", (C.INVALID, C.NOT_FOUND, C.PERMISSION)),
+        "echo 'unmount NAME' > mnt/mcp/ctl", (C.INVALID, C.NOT_FOUND, C.PERMISSION, C.TIMEOUT)),
     Row("UnmountAll", "ipc", "unmount_all", "() -> count", "Takes all of the caller's away.",
-        "echo shutdown > sys/ctl", (C.PERMISSION,)),
+        "echo shutdown > sys/ctl", (C.PERMISSION, C.TIMEOUT)),
     # --- signals and capabilities ---
     Row("Signal", "signal", "signal", "(pid, signal)", "Sends a signal to one that lives.",
         "echo 'signal TERM' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION)),
@@ -137,11 +141,13 @@ ROWS = (
         "cat proc/<pid>/signals", ()),
     Row("SignalTree", "signal", "signal_tree", "(pid, signal) -> count",
         "Sends a signal to a process and all below it, once each.", "echo 'tree TERM' > proc/<pid>/ctl",
-        (C.NOT_FOUND, C.PERMISSION)),
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("CapGrant", "capability", "cap_grant", "(pid, path)", "Lets a descendant use a path.",
-        "echo 'grant PATH' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
+        "echo 'grant PATH' > proc/<pid>/ctl",
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID, C.RESOURCE_EXHAUSTED)),
     Row("CapRevoke", "capability", "cap_revoke", "(pid, path)", "Takes it back, below the process too.",
-        "echo 'revoke PATH' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
+        "echo 'revoke PATH' > proc/<pid>/ctl",
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID, C.RESOURCE_EXHAUSTED)),
     Row("CapCheck", "capability", "cap_check", "(path) -> bool", "Whether the caller may use a path.",
         "ls proc/<pid>/root/PATH", (C.INVALID,)),
     Row("CapList", "capability", "cap_list", "(pid) -> granted, denied", "What a process may use.",
@@ -157,18 +163,19 @@ ROWS = (
         "echo 'start NAME' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("StopChild", "supervisor", "stop_child", "(pid, name)", "Stops a child and leaves it down.",
         "echo 'stop NAME' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
-    Row("RestartChild", "supervisor", "restart_child", "(pid, name) -> pid", "Stops a child and starts it again.",
-        "echo 'restart NAME' > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
+    Row("RestartChild", "supervisor", "restart_child", "(pid, name) -> pid",
+        "Stops a child and starts it again.", "echo 'restart NAME' > proc/<pid>/ctl",
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("ListChildren", "supervisor", "list_children", "(pid) -> rows", "Its children with pid and restarts.",
         "cat proc/<pid>/supervisor", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
-    Row("Bootstrap", "init", "bootstrap", "()", "Starts what init.yaml names.", "cat sys/init",
-        (C.INVALID, C.PERMISSION)),
+    Row("Bootstrap", "init", "bootstrap", "()", "Starts what init.yaml names.",
+        "echo bootstrap > sys/ctl; cat sys/init", (C.INVALID, C.PERMISSION, C.SERVICE_UNAVAILABLE)),
     Row("Reap", "init", "reap", "(pid) -> exit", "Releases a child that has ended.", "rmdir proc/<pid>",
         (C.NOT_FOUND, C.PERMISSION, C.SERVICE_UNAVAILABLE)),
     Row("Suspend", "init", "suspend", "(pid) -> count", "Pauses a process and all below it.",
-        "echo suspend > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION)),
+        "echo suspend > proc/<pid>/ctl", (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("Resume", "init", "resume", "(pid) -> count", "Lets them go on.", "echo wake > proc/<pid>/ctl",
-        (C.NOT_FOUND, C.PERMISSION)),
+        (C.NOT_FOUND, C.PERMISSION, C.INVALID)),
     Row("Shutdown", "init", "shutdown", "()", "Ends every process, unmounts and stops.",
         "echo shutdown > sys/ctl", (C.PERMISSION,)),
 )  # fmt: skip
@@ -182,6 +189,10 @@ Made from the table in `rnixfs/calltable.py` by `python -m rnixfs.calltable`; a 
 
 An agent makes a call through `Syscalls`; a person reaches the same through a file. Every call, from either
 side, is one line of `proc/<pid>/trace.jsonl`. Beside the 45 there are {beside}.
+
+The errors are those of the call itself, with the errno that a program at the mount sees. Beside them every
+call of a process that has ended fails with INTERRUPTED (EINTR), Open, Read and Write fail with what the file
+at hand refuses, and a file refuses text that is no command of it with INVALID (EINVAL).
 """
 
 

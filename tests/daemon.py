@@ -55,20 +55,20 @@ def members(session: int) -> list[int]:
     return [pid for pid in found if state_of(pid)]
 
 
-_READ = {"x86_64": "0", "aarch64": "63"}.get(platform.machine(), "")
-"""The number of read(2), empty where it is not known: then every call counts."""
+_CALLS = {"x86_64": ("0", "1"), "aarch64": ("63", "64")}.get(platform.machine(), ())
+"""The numbers of read(2) and write(2), none where they are not known: then every call counts."""
 
 
-def waits_in_read(pid: int, mount: pathlib.Path | str) -> bool:
-    """Whether a thread of a process waits in a read of a file below a mount."""
-    return any(_reads(task, f"{mount}/") for task in pathlib.Path(f"/proc/{pid}/task").glob("*"))
+def waits_for_mount(pid: int, mount: pathlib.Path | str) -> bool:
+    """Whether a thread of a process waits in a read or write of a file below a mount."""
+    return any(_waits(task, f"{mount}/") for task in pathlib.Path(f"/proc/{pid}/task").glob("*"))
 
 
-def _reads(task: pathlib.Path, below: str) -> bool:
+def _waits(task: pathlib.Path, below: str) -> bool:
     try:
         # The call that it sleeps in and its arguments, or "running".
         call, *arguments = (task / "syscall").read_text().split()
-        if call != _READ and (_READ or not call.isdecimal()):
+        if call not in _CALLS and (_CALLS or not call.isdecimal()):
             return False
         if os.readlink(task / "fd" / str(int(arguments[0], 16))).startswith(below):
             return True
@@ -101,7 +101,7 @@ class Program:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: pathlib.Path) -> None:
         self.argv = argv
-        self.mount = env["M"]
+        self.mount = env.get("M", "")
         self.process = subprocess.Popen(
             [*_PLAIN, *argv],
             stdin=subprocess.PIPE,
@@ -119,7 +119,7 @@ class Program:
 
     def blocked(self) -> int:
         """How many of its processes wait in a read of the mount."""
-        return sum(waits_in_read(pid, self.mount) for pid in self.members())
+        return sum(waits_for_mount(pid, self.mount) for pid in self.members())
 
     def members(self) -> list[int]:
         """The living processes of its session."""

@@ -102,11 +102,12 @@ async def test_a_folder_knows_its_names_and_no_others(world: World) -> None:
 
 
 async def test_nothing_can_be_made_in_a_folder_of_the_system(world: World) -> None:
-    """mkdir, a new file and a link fail with EPERM or EACCES, never with EIO, and leave nothing."""
+    """mkdir (but for groups), a new file and a link fail with EPERM or EACCES, never EIO, and leave nothing."""
     for _, path in await world.each(Class.FOLDER):
         with about(path):
-            with refused(*FIXED):
-                await world.tree.change("mkdir", f"{path}/made")
+            if path != "proc/groups":
+                with refused(*FIXED):
+                    await world.tree.change("mkdir", f"{path}/made")
             with refused(*FIXED):
                 await world.open(f"{path}/made", os.O_WRONLY | os.O_CREAT)
             with refused(*FIXED):
@@ -166,7 +167,7 @@ async def test_a_control_file_lists_its_commands(world: World) -> None:
     for _, path in await world.each(Class.CONTROL):
         with about(path):
             lines = (await world.read(path)).decode().splitlines()
-            assert len(lines) >= 2
+            assert lines
             for line in lines:
                 assert re.fullmatch(r"[a-z]+( [A-Z]+)* {2,}\S.*", line), line
             assert len({line.split()[0] for line in lines}) == len(lines)

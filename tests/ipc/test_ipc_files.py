@@ -1,11 +1,11 @@
 """`mailbox`, `recv`, `dev/pipe` and `dev/pipes`, as files of the tree."""
 
-import dataclasses
 import itertools
 import json
 import os
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -102,7 +102,7 @@ async def test_a_reader_ends_a_text_that_its_writer_has_not_closed(lab: Lab) -> 
     file = opened(lab, box(process), _WRITE)
     file.write(b"hel", 0)
     file.write(b"lo\n", 0)
-    assert lines(lab, box(process), dataclasses.replace(PERSON, session=77)) == []
+    assert lines(lab, box(process), msgspec.structs.replace(PERSON, session=77)) == []
     assert [one["data"] for one in lines(lab, box(process))] == ["hello"]
     file.close()
     assert len(lines(lab, box(process))) == 1
@@ -131,7 +131,7 @@ async def test_a_refused_object_fails_in_write(lab: Lab) -> None:
     refusal, message = lines(lab, box(process))
     assert (refusal["error"]["code"], refusal["error"]["device"]) == ("INVALID", box(process))
     assert message["data"] == {"good": 1}
-    assert len(lines(lab, box(process), dataclasses.replace(PERSON, session=77))) == 1
+    assert len(lines(lab, box(process), msgspec.structs.replace(PERSON, session=77))) == 1
     write(lab, box(process), b'{"better": 1}')
     assert [one["data"] for one in lines(lab, box(process))] == [{"good": 1}, {"better": 1}]
 

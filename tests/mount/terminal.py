@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 
-from tests.daemon import LEAVE_SECONDS, SECONDS, Daemon, members, report, waits_in_read
+from tests.daemon import LEAVE_SECONDS, SECONDS, Daemon, members, report, waits_for_mount
 
 PROMPT = "READY> "
 
@@ -56,7 +56,7 @@ class Terminal:
         """Whether a program waits in a read of the mount and would get the keys: bash starts the programs of
         a pipeline before it hands the terminal to them."""
         front = os.tcgetpgrp(self._master)
-        return any(_group(pid) == front and waits_in_read(pid, self._mount) for pid in members(self.pid))
+        return any(_group(pid) == front and waits_for_mount(pid, self._mount) for pid in members(self.pid))
 
     def clear(self) -> None:
         """End all that runs in it."""

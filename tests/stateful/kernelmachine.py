@@ -1,0 +1,598 @@
+"""A machine that does at random whatever can be done to processes, beside a model of what must come of it."""
+
+import functools
+import json
+import os
+from collections import Counter
+from typing import Any
+
+import trio
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rnixfs import limits
+from rnixfs.errors import Code, SyscallError
+from rnixfs.proc import capabilities
+from rnixfs.proc.board import ChildState
+from rnixfs.proc.channels import kin
+from rnixfs.proc.groups import signal_tree
+from rnixfs.proc.process import Process
+from rnixfs.proc.request import SpawnRequest
+from rnixfs.proc.signals import Signal
+from rnixfs.proc.state import Exit, State
+from rnixfs.proc.supervision import ChildSpec, Restart, Strategy, SupervisorSpec
+from rnixfs.proc.view import covers
+from tests.stateful.machinelab import PERSON, STREAM, Job, Puppet, Stream, World
+
+QUEUE = 4
+PATHS = ("/", "/dev", "/dev/shell", "/dev/llm", "/dev/llm/one", "/proc", "/proc/spawn", "/proc/1", "/mnt")
+GROUPS = ("red", "green", "blue")
+ENDING = frozenset({Signal.TERM, Signal.INT, Signal.KILL})
+
+numbers = st.integers(0, 11)
+signals = st.sampled_from(list(Signal))
+paths = st.sampled_from(PATHS)
+groups = st.sampled_from(GROUPS)
+sizes = st.sampled_from([1, 17, 1000, limits.PIPE_BUF, limits.PIPE_BUF + 1, 40_000, 70_000])
+views = st.sampled_from([None, None, None, ["/"], ["/dev", "/proc"], ["/dev/llm"], []])
+
+
+class KernelMachine(RuleBasedStateMachine):
+    """The rules are grouped as the kernel is; what must hold after each of them is at the end."""
+
+    @initialize()
+    def begin(self) -> None:
+        """Start a kernel, and what is known of it."""
+        self.world = World()
+        self.kernel = self.world.kernel
+        self.told: set[int] = set()
+        self.free: set[int] = set()
+        self.rights: dict[int, dict[str, bool]] = {}
+        self.elders: dict[int, Process | None] = {}
+        self.paused: set[int] = set()
+        self.heard: list[int] = []
+        self.waits: list[tuple[int, int, Job]] = []
+        self.values = 0
+        self.sent: dict[int, list[int]] = {}
+        self.got: dict[int, list[tuple[int, int]]] = {}
+        self.receivers: dict[int, list[Job]] = {}
+        self.groups: dict[str, tuple[bool, list[int]]] = {}
+        self.streams: list[Stream] = []
+
+    # --- choosing ---
+
+    def _living(self) -> list[Process]:
+        return [one for one in self.world.all.values() if one.live][-12:]
+
+    def _puppets(self) -> list[Puppet]:
+        return [self.world.puppets[one.pid] for one in self._living() if one.pid in self.world.puppets]
+
+    @staticmethod
+    def _one(found: list[Any], number: int) -> Any:
+        return found[number % len(found)] if found else None
+
+    # --- being born ---
+
+    def _spawn(self, request: SpawnRequest, parent: Process | None, kill: bool = False) -> Process | None:
+        def step() -> Process:
+            made = self.kernel.spawn(request, PERSON)
+            if kill:
+                self.kernel.deliver(made, Signal.KILL)
+            return made
+
+        process, code = self.world.attempt(step)
+        if process is None:
+            assert parent is not None
+            assert code is Code.RESOURCE_EXHAUSTED, code
+            assert parent.depth >= limits.SPAWN_DEPTH_MAX
+            return None
+        self.elders[process.pid] = parent
+        allowed = request.allowed_devices
+        own = ["/"] if allowed is None else allowed
+        self.rights[process.pid] = {path: any(covers(one, path) for one in own) for path in PATHS}
+        if request.supervisor is None and (parent is None or parent.board is None):
+            self.free.add(process.pid)
+        if kill:
+            self.told.add(process.pid)
+        return process
+
+    @rule(number=numbers, allowed=views)
+    def spawn(self, number: int, allowed: list[str] | None) -> None:
+        """A process of its own, or a child."""
+        parent = self._one(self._living(), number) if number % 3 else None
+        pid = parent.pid if parent else 0
+        self._spawn(SpawnRequest(intent="do", parent=pid, allowed_devices=allowed), parent)
+
+    @rule()
+    def stillborn(self) -> None:
+        """Killed before its program ran."""
+        self._spawn(SpawnRequest(intent="do", parent=0), None, kill=True)
+
+    @rule(number=numbers, strategy=st.sampled_from(list(Strategy)), kinds=st.tuples(
+        st.sampled_from(list(Restart)), st.sampled_from(list(Restart))))
+    def supervisor(self, number: int, strategy: Strategy, kinds: tuple[Restart, Restart]) -> None:
+        """A supervisor with two children."""
+        parent = self._one(self._living(), number) if not number % 4 else None
+        children = tuple(ChildSpec(name, intent="do", restart=kind) for name, kind in zip("ab", kinds, strict=True))
+        spec = SupervisorSpec("sup", children, strategy)
+        self._spawn(SpawnRequest(supervisor=spec, parent=parent.pid if parent else 0), parent)
+
+    # --- ending ---
+
+    @rule(number=numbers, code=st.integers(0, 1), also=st.booleans())
+    def exits(self, number: int, code: int, also: bool) -> None:
+        """A program ends, or two in the same step."""
+        found = self._puppets()
+        chosen = {id(one): one for one in [self._one(found, number), *([self._one(found, number + 1)] * also)] if one}
+
+        def step() -> None:
+            for one in chosen.values():
+                one.exit = Exit(code, "by itself")
+                one.end.set()
+
+        self.told |= {one.sys.pid for one in chosen.values()}
+        self.world.do(step)
+
+    @rule(number=numbers, signal=signals)
+    def signal(self, number: int, signal: Signal) -> None:
+        """A signal for one process."""
+        process = self._one(self._living(), number)
+        if process is not None:
+            self._note(signal, [process])
+            self.world.do(lambda: self.kernel.signal(process, signal, PERSON))
+
+    def _note(self, signal: Signal, processes: list[Process]) -> None:
+        pids = {one.pid for one in processes}
+        if signal in ENDING:
+            self.told |= pids
+        elif signal is Signal.PAUSE:
+            self.paused |= pids
+        else:
+            self.paused -= pids
+
+    @rule(number=numbers, signal=signals)
+    def tree(self, number: int, signal: Signal) -> None:
+        """A signal for a process and all below it, each once."""
+        root = self._one(self._living(), number)
+        if root is None:
+            return
+        below = [root]
+        for one in below:
+            below += one.children.values()
+        reached = [one for one in below if one.live]
+        self._note(signal, reached)
+        before = len(self.world.diary.records)
+        assert self.world.do(lambda: signal_tree(self.kernel, root, signal, PERSON)) == len(reached)
+        later = self.world.diary.records[before:]
+        counts = Counter(record.pid for record in later if record.event == "signal")
+        if all(one.board is None for one in below):
+            assert counts == Counter(one.pid for one in reached)
+
+    @rule(number=numbers)
+    def rmdir(self, number: int) -> None:
+        """A process is killed, reaped and taken out of the table, in whatever state it is."""
+        process = self._one(list(self.kernel.processes.values())[-12:], number)
+        if process is not None:
+            self.told.add(process.pid)
+            self.world.do(lambda: self.kernel.remove(process, PERSON))
+            assert process.pid not in self.kernel.processes
+            assert process.state is State.DEAD
+
+    @rule()
+    def a_minute_later(self) -> None:
+        """The dead leave the table; nobody else notices."""
+        self.world.do(lambda: self.world.clock.jump(limits.DEAD_VISIBLE_SECONDS + 1))
+        assert all(one.state is not State.DEAD for one in self.kernel.processes.values())
+
+    # --- hearing of the end ---
+
+    @rule(number=numbers)
+    def wait(self, number: int) -> None:
+        """A parent waits for a child, which may have ended, and may have been waited for."""
+        pairs = [(one.parent.pid, one) for one in self.world.all.values() if one.parent and one.parent.live]
+        pairs = [pair for pair in pairs if pair[0] in self.world.puppets and pair[1].pid in self.kernel.processes]
+        pair = self._one(pairs, number)
+        if pair is None:
+            return
+        puppet, child = self.world.puppets[pair[0]], pair[1]
+        job = self.world.do(
+            lambda: self.world.call(puppet, lambda: puppet.sys.wait(child.pid), lambda _end: None)
+        )
+        self.waits.append((puppet.sys.pid, child.pid, job))
+
+    @rule(number=numbers)
+    def reap(self, number: int) -> None:
+        """A parent takes the ends of its children: each once."""
+        puppet = self._one(self._puppets(), number)
+        if puppet is not None:
+            self.heard += [end.pid for end in self.world.do(puppet.sys.ended_children)]
+
+    # --- groups ---
+
+    @rule(name=groups)
+    def make_group(self, name: str) -> None:
+        """A group that lasts."""
+        _, code = self.world.attempt(lambda: self.kernel.groups.make(name))
+        assert code is (Code.EXISTS if name in self.groups else None)
+        self.groups.setdefault(name, (True, []))
+
+    @rule(name=groups, number=numbers)
+    def join(self, name: str, number: int) -> None:
+        """Joining makes a group where there is none, and changes nothing the second time."""
+        process = self._one(self._living(), number)
+        if process is not None:
+            self.world.do(lambda: self.kernel.groups.join(process, name, PERSON))
+            members = self.groups.setdefault(name, (False, []))[1]
+            if process.pid not in members:
+                members.append(process.pid)
+
+    @rule(name=groups, number=numbers)
+    def leave(self, name: str, number: int) -> None:
+        """The last one to leave a group that joining made takes it along."""
+        process = self._one(self._living(), number)
+        if process is None:
+            return
+        _, code = self.world.attempt(lambda: self.kernel.groups.leave(process, name, PERSON))
+        if name not in self.groups:
+            assert code is Code.NOT_FOUND
+        elif process.pid not in self.groups[name][1]:
+            assert code is Code.INVALID
+        else:
+            assert code is None
+            self.groups[name][1].remove(process.pid)
+            self._tidy_groups()
+
+    @rule(name=groups)
+    def remove_group(self, name: str) -> None:
+        """Only a group without members can be removed."""
+        _, code = self.world.attempt(lambda: self.kernel.groups.remove(name))
+        if name not in self.groups:
+            assert code is Code.NOT_FOUND
+        elif self.groups[name][1]:
+            assert code is Code.NOT_EMPTY
+        else:
+            assert code is None
+            del self.groups[name]
+
+    @rule(name=groups, signal=signals)
+    def signal_group(self, name: str, signal: Signal) -> None:
+        """All members get it."""
+        members = [self.world.all[pid] for pid in self.groups.get(name, (False, []))[1]]
+        self._note(signal, members)
+        reached, code = self.world.attempt(lambda: self.kernel.groups.signal(name, signal, PERSON))
+        if name in self.groups:
+            assert reached == len(members)
+        else:
+            assert code is Code.NOT_FOUND
+
+    def _tidy_groups(self) -> None:
+        for name, (lasting, members) in list(self.groups.items()):
+            members[:] = [pid for pid in members if self.world.all[pid].live]
+            if not members and not lasting:
+                del self.groups[name]
+
+    # --- messages ---
+
+    def _permits(self, pid: int, path: str) -> bool:
+        elder = self.elders.get(pid)
+        return self.rights[pid][path] and (elder is None or self._permits_of(elder, path))
+
+    def _permits_of(self, process: Process, path: str) -> bool:
+        return self._permits(process.pid, path) if process.pid in self.rights else process.rights.permits(path)
+
+    def _waiting(self, pid: int) -> int:
+        return len(self.sent.get(pid, ())) - len(self.got.get(pid, ()))
+
+    @rule(sender=numbers, receiver=numbers, count=st.integers(1, 6), kill=st.integers(0, 5))
+    def send(self, sender: int, receiver: int, count: int, kill: int) -> None:
+        """Messages in one step, and sometimes the end of the receiver in the same."""
+        to = self._one([one.sys.pid for one in self._puppets()], receiver)
+        if to is None:
+            return
+        source, process = self._one([0, *self.rights], sender), self.world.all[to]
+        expected = self._refusal(source, process)
+        self.kernel.channels.queue(process).max_messages = QUEUE
+        room = QUEUE - self._waiting(to)
+
+        def step() -> list[Code | None]:
+            codes = [self._send(source, process) for _ in range(count)]
+            if kill == 0:
+                self.kernel.deliver(process, Signal.KILL)
+            return codes
+
+        if kill == 0:
+            self.told.add(to)
+        codes = self.world.do(step)
+        if expected is not None:
+            assert set(codes) == {expected}, codes
+        else:
+            full = max(0, count - room)
+            assert codes == [None] * (count - full) + [Code.SERVICE_UNAVAILABLE] * full
+
+    def _refusal(self, source: int, to: Process) -> Code | None:
+        if source == 0:
+            return None
+        origin = self.world.all[source]
+        if not origin.live:
+            return Code.NOT_FOUND
+        mailbox = "/proc/1" if to.pid == 1 else "/proc"
+        return None if kin(origin, to) or self._permits(source, mailbox) else Code.PERMISSION
+
+    def _send(self, source: int, receiver: Process) -> Code | None:
+        self.values += 1
+        try:
+            self.kernel.channels.send(source, receiver, self.values)
+        except SyscallError as error:
+            return error.code
+        self.sent.setdefault(receiver.pid, []).append(self.values)
+        return None
+
+    @rule(number=numbers, wait=st.booleans())
+    def receive(self, number: int, wait: bool) -> None:
+        """The next message, or a place in the line of those who wait."""
+        puppet = self._one(self._puppets(), number)
+        if puppet is None:
+            return
+        pid = puppet.sys.pid
+        place, empty = len(self.receivers.get(pid, ())), not self._waiting(pid)
+        note = functools.partial(self._received, pid, place)
+        job = self.world.do(lambda: self.world.call(puppet, lambda: puppet.sys.recv(wait=wait), note))
+        self.receivers.setdefault(pid, []).append(job)
+        assert job.done or (wait and empty)
+        assert job.code is (Code.SERVICE_UNAVAILABLE if empty and not wait else None)
+
+    def _received(self, pid: int, place: int, message: dict[str, Any]) -> None:
+        self.got.setdefault(pid, []).append((place, message["data"]))
+
+    # --- pipes ---
+
+    @rule(writer=numbers, reader=numbers, waits=st.booleans())
+    def pipe(self, writer: int, reader: int, waits: bool) -> None:
+        """A pipe from one process to another, or to itself."""
+        found = self._puppets()
+        if not found:
+            return
+        one, other = (self.world.all[self._one(found, number).sys.pid] for number in (writer, reader))
+        flags = 0 if waits else os.O_NONBLOCK
+        pipe, write_fd, read_fd = self.world.do(
+            lambda: self.kernel.channels.connect(one, other, PERSON, flags)
+        )
+        ends = {"write": (one.pid, write_fd), "read": (other.pid, read_fd)}
+        self.streams.append(Stream(pipe, ends, waits))
+
+    def _open(self, stream: Stream, end: str) -> bool:
+        return end not in stream.closed and self.world.all[stream.ends[end][0]].live
+
+    def _stream(self, number: int, end: str) -> Stream | None:
+        found = [one for one in self.streams if self._open(one, end) and not one.busy(end)]
+        stream: Stream | None = self._one(found[-4:], number)
+        return stream
+
+    @precondition(lambda self: self.streams)
+    @rule(number=numbers, size=sizes)
+    def write(self, number: int, size: int) -> None:
+        """What does not fit is left out; what is small goes in whole or not at all."""
+        stream = self._stream(number, "write")
+        if stream is None or stream.written + size > len(STREAM):
+            return
+        pid, fd = stream.ends["write"]
+        room = limits.PIPE_BYTES - (stream.written - stream.taken)
+        fits = room >= size or (size > limits.PIPE_BUF and room > 0)
+        reads, pending, before = self._open(stream, "read"), stream.busy("read"), stream.written
+        data = STREAM[before : before + size]
+
+        def wrote(count: int) -> None:
+            stream.written += count
+
+        self._at(stream, "write", lambda sys: sys.write(fd, data), wrote, pid)
+        job = stream.jobs["write"]
+        if not reads:
+            assert job.code is Code.BROKEN_PIPE
+        elif fits:
+            assert job.done
+            assert job.code is None
+            assert pending or stream.written == before + min(size, room)
+        else:
+            assert job.done is not stream.waits
+            assert job.code is (None if stream.waits else Code.SERVICE_UNAVAILABLE)
+
+    @precondition(lambda self: self.streams)
+    @rule(number=numbers, size=sizes)
+    def read(self, number: int, size: int) -> None:
+        """What was written, in its order; the end only after the last byte of a writer who is gone."""
+        stream = self._stream(number, "read")
+        if stream is None:
+            return
+        pid, fd = stream.ends["read"]
+        held, writes = stream.written - stream.taken, self._open(stream, "write")
+        counts: list[int] = []
+
+        def took(data: bytes) -> None:
+            assert data == STREAM[stream.taken : stream.taken + len(data)], "other bytes than were written"
+            stream.taken += len(data)
+            counts.append(len(data))
+
+        self._at(stream, "read", lambda sys: sys.read(fd, size), took, pid)
+        job = stream.jobs["read"]
+        if held or not writes:
+            assert counts == [min(size, held)]
+        else:
+            assert job.done is not stream.waits
+            assert job.code is (None if stream.waits else Code.SERVICE_UNAVAILABLE)
+
+    def _at(self, stream: Stream, end: str, act: Any, then: Any, pid: int) -> None:
+        puppet = self.world.puppets[pid]
+
+        def step() -> None:
+            stream.jobs[end] = self.world.call(puppet, lambda: act(puppet.sys), then)
+
+        self.world.do(step)
+
+    @precondition(lambda self: self.streams)
+    @rule(number=numbers, end=st.sampled_from(["read", "write"]))
+    def close(self, number: int, end: str) -> None:
+        """Either end may go first."""
+        stream = self._one([one for one in self.streams if self._open(one, end)][-4:], number)
+        if stream is not None:
+            pid, fd = stream.ends[end]
+            stream.closed.add(end)
+            self.world.do(lambda: self.world.puppets[pid].sys.close_now(fd))
+
+    # --- rights ---
+
+    @rule(number=numbers, path=paths, give=st.booleans())
+    def change_rights(self, number: int, path: str, give: bool) -> None:
+        """A right that the parent lacks cannot be given; each change reaches what lies below the path."""
+        process = self._one([one for one in self._living() if one.pid in self.rights], number)
+        if process is None:
+            return
+        elder = self.elders[process.pid]
+        change = capabilities.grant if give else capabilities.revoke
+        _, code = self.world.attempt(lambda: change(self.kernel, process, path, PERSON))
+        if give and elder is not None and not self._permits_of(elder, path):
+            assert code is Code.PERMISSION
+            return
+        assert code is None
+        own = self.rights[process.pid]
+        own.update({one: give for one in own if covers(path, one)})
+
+    # --- what holds after each rule ---
+
+    @invariant()
+    def life(self) -> None:
+        """No pid twice; ends and reaps once each; zombies only with a parent that lives; no false count."""
+        assert not self.world.problems, self.world.problems
+        everybody = self.world.all
+        born = [record.pid for record in self.world.events("spawn")]
+        assert born == list(range(1, len(born) + 1))
+        exits, reaps = (Counter(one.pid for one in self.world.events(event)) for event in ("exit", "reap"))
+        assert exits == Counter(pid for pid, one in everybody.items() if not one.live)
+        assert reaps == Counter(pid for pid, one in everybody.items() if one.state is State.DEAD)
+        for process in everybody.values():
+            assert process.exit is None or "inside its program" not in process.exit.reason, process.exit
+            if process.state is State.ZOMBIE:
+                assert process.parent is not None
+                assert process.parent.live
+        assert self.kernel._live == sum(one.live for one in everybody.values())
+        assert self.kernel._live == len(self.kernel.live())
+
+    @invariant()
+    def obedience(self) -> None:
+        """Who was told to end has ended, nobody else has, and the paused are those that were paused."""
+        for pid, process in self.world.all.items():
+            if pid in self.told:
+                assert not process.live, f"process {pid} lives on"
+            elif pid in self.free:
+                assert process.live, f"process {pid} ended: {process.exit}"
+            if process.live:
+                assert process.paused is (pid in self.paused)
+
+    @invariant()
+    def ends_are_heard(self) -> None:
+        """Each end is told once, and nobody waits for a child that has ended."""
+        assert len(self.heard) == len(set(self.heard))
+        for parent, child, job in self.waits:
+            alive = self.world.all[parent].live and self.world.all[child].live
+            assert job.done is not alive
+            if job.done and self.world.all[parent].live:
+                assert self.world.all[child].state is State.DEAD
+
+    @invariant()
+    def messages(self) -> None:
+        """What was received and what waits, together and in order, is what was sent."""
+        unread = {record.pid: record.data["messages"] for record in self.world.events("unread")}
+        for pid, sent in self.sent.items():
+            process, got = self.world.all[pid], self.got.get(pid, [])
+            places = [place for place, _ in got]
+            assert places == sorted(places), "somebody was served out of turn"
+            assert [value for _, value in got] == sent[: len(got)]
+            rest = sent[len(got) :]
+            if process.live:
+                lines = self.kernel.channels.queue(process).lines().splitlines()
+                assert [json.loads(line)["data"] for line in lines] == rest
+                assert not rest or all(job.done for job in self.receivers.get(pid, ()))
+            else:
+                assert unread.get(pid, 0) == len(rest)
+        assert all(self.world.all[pid].live for pid in self.kernel.channels._queues)
+
+    @invariant()
+    def pipes(self) -> None:
+        """A pipe holds just the bytes that went in and not out, and nobody waits without need."""
+        for stream in self.streams:
+            pipe = stream.pipe
+            assert pipe.data == STREAM[stream.taken : stream.written]
+            ends = [self._open(stream, "write"), self._open(stream, "read")]
+            assert [pipe.writers, pipe.readers] == ends
+            assert not stream.busy("read") or (not pipe.data and ends[0])
+            assert not stream.busy("write") or (pipe.room < limits.PIPE_BUF and ends[1])
+
+    @invariant()
+    def membership(self) -> None:
+        """The members of a group are those that joined and live, in the order of joining."""
+        self._tidy_groups()
+        found = {name: list(self.kernel.groups.group(name).members) for name in self.kernel.groups.names()}
+        assert found == {name: members for name, (_, members) in self.groups.items()}
+        for process in self._living():
+            mine = {name for name, (_, members) in self.groups.items() if process.pid in members}
+            assert set(self.kernel.groups.of(process)) == mine
+
+    @invariant()
+    def rights_are_within_the_parents(self) -> None:
+        """Nobody may use what its parent may not, and each may use what it was given."""
+        for pid in self.rights:
+            process, elder = self.world.all[pid], self.elders[pid]
+            for path in PATHS:
+                assert process.rights.permits(path) is self._permits(pid, path), (pid, path)
+                assert elder is None or not process.rights.permits(path) or elder.rights.permits(path)
+
+    @invariant()
+    def supervision(self) -> None:
+        """A supervisor's children run as its board says, one incarnation of each; none outlives it."""
+        for process in self.world.all.values():
+            if process.board is None:
+                continue
+            born = [one for one in self.world.events("spawn") if one.data["ppid"] == process.pid]
+            living = {one.pid for one in born if self.world.all[one.pid].live}
+            if not process.live:
+                assert not living
+                continue
+            if process.paused:
+                continue
+            running = {one.pid for one in process.board.children.values() if one.state is ChildState.RUNNING}
+            assert running <= living
+            assert living - running <= self.elders.keys()
+            for child in process.board.children.values():
+                assert child.state in (ChildState.RUNNING, ChildState.DONE, ChildState.FAILED)
+                assert child.spec.restart is not Restart.PERMANENT or child.pid in running
+
+    # --- the end ---
+
+    def teardown(self) -> None:
+        """When the system has ended, nothing of anybody is left."""
+        if not hasattr(self, "world"):
+            return
+        try:
+            self._end()
+        finally:
+            self.world.stop()
+
+    def _end(self) -> None:
+        over = trio.Event()
+
+        async def end() -> None:
+            await self.kernel.end_all()
+            over.set()
+
+        self.world.do(lambda: self.kernel.start(end))
+        assert over.is_set(), "somebody did not end at once"
+        self.told |= set(self.world.all)
+        for law in (self.life, self.obedience, self.ends_are_heard, self.messages, self.pipes, self.membership):
+            law()
+        assert not self.kernel.live()
+        assert not self.kernel.channels._queues
+        assert all(one.state is State.DEAD for one in self.world.all.values())
+        self.world.do(lambda: self.world.clock.jump(limits.DEAD_VISIBLE_SECONDS + 1))
+        assert not self.kernel.processes
+        nursery = self.kernel._nursery
+        assert nursery is not None
+        assert not nursery.child_tasks, "a task of the kernel goes on"

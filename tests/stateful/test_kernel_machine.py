@@ -1,0 +1,76 @@
+"""Whatever is done to processes, in whatever order: the laws of the kernel hold."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from rnixfs.kernel import Kernel
+from rnixfs.proc.ipc import MessageQueue, Pipe
+from rnixfs.proc.process import Process
+from rnixfs.proc.state import State
+from tests.stateful.kernelmachine import KernelMachine
+
+LONG = settings(
+    max_examples=30,
+    stateful_step_count=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    # A failure is told as it was found: to shorten it would take longer than the test may.
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+SHORT = settings(LONG, report_multiple_bugs=False)
+
+
+@pytest.mark.timeout(120)
+def test_the_laws_hold_whatever_is_done() -> None:
+    """Thousands of random steps break no law, and when the system ends nothing is left of them."""
+    run_state_machine_as_test(KernelMachine, settings=LONG)
+
+
+def lose_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each seventh message is accepted and gone."""
+    put = MessageQueue.put
+
+    def lossy(queue: MessageQueue, message: Any) -> None:
+        if message.seq % 7:
+            put(queue, message)
+
+    monkeypatch.setattr(MessageQueue, "put", lossy)
+
+
+def reap_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that was reaped is reaped again when somebody asks for it."""
+    reap = Kernel.reap
+
+    def again(kernel: Kernel, process: Process) -> None:
+        if process.state is State.DEAD:
+            kernel.emit("reap", process.pid, {})
+        reap(kernel, process)
+
+    monkeypatch.setattr(Kernel, "reap", again)
+
+
+def drop_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that empties a full piece loses the byte after it."""
+    take = Pipe.take
+
+    def lossy(pipe: Pipe, size: int) -> bytes:
+        data = take(pipe, size)
+        if data:
+            del pipe.data[:1]
+        return data
+
+    monkeypatch.setattr(Pipe, "take", lossy)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("bug", [lose_a_message, reap_twice, drop_a_byte])
+def test_the_machine_finds_a_bug(bug: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of three bugs breaks a law within the same number of steps."""
+    bug(monkeypatch)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(KernelMachine, settings=SHORT)
