@@ -101,7 +101,7 @@ class Program:
 
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: pathlib.Path) -> None:
         self.argv = argv
-        self.mount = env["M"]
+        self.mount = env.get("M", "")
         self.process = subprocess.Popen(
             [*_PLAIN, *argv],
             stdin=subprocess.PIPE,
