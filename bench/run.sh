@@ -21,4 +21,5 @@ trap 'rm -rf -- "$programs"' EXIT
 gcc -std=gnu11 -O2 -Wall -Wextra -o "$programs/cserver" "$root/bench/cserver.c" $(pkg-config --cflags --libs fuse3)
 gcc -std=gnu11 -O2 -Wall -Wextra -pthread -o "$programs/client" "$root/bench/client.c"
 
+PYTHONPATH=$root python -m bench.many "$@"
 PYTHONPATH=$root python -m bench.run --programs "$programs" "$@"

@@ -4,9 +4,9 @@
 
 Such an object may be the whole reply, stand in a fenced block, or stand among other text; only whole JSON
 objects count, found with strings respected, so that a brace inside a string breaks nothing. All `tool_call`
-objects of a reply are its calls, and so are `spawn` objects beside other actions; in a reply without calls the
-last action counts. A reply without an action is the final answer. Nothing in a reply raises an error: an action
-that cannot be used becomes a `BadAction`, whose reason is meant for the model.
+objects of a reply are its calls, and so are `spawn` objects beside other actions; in a reply without calls
+the last action counts. A reply without an action is the final answer. Nothing in a reply raises an error: an
+action that cannot be used becomes a `BadAction`, whose reason is meant for the model.
 """
 
 import json
@@ -296,7 +296,7 @@ def _first_bad(actions: Sequence[Action]) -> Action | None:
 
 
 def _join(actions: Sequence[Action], said: str) -> Action | None:
-    """The tool calls and spawns of a reply as one action. A `complete` beside them waits, or they would be lost."""
+    """Tool calls and spawns of a reply as one action. A `complete` beside them waits, or they would be lost."""
     calls = tuple(call for action in actions for call in _as_calls(action))
     return Calls(calls, said) if calls and len(actions) > 1 else None
 

@@ -35,8 +35,8 @@ for reading and writing:
 | `sys/` | `version uptime stats limits config providers ctl` |
 
 Inside `proc/<pid>/`: `status intent context messages.json result wait ctl trace trace.jsonl log steps.jsonl
-steps/ mailbox recv fd/ children caps env root/`. `root` is the tree as that process sees it: give that folder to a
-program, and it has just the rights of the process.
+steps/ mailbox recv fd/ children caps env signals threads/ root/`. `root` is the tree as that process sees it:
+give that folder to a program, and it has just the rights of the process.
 
 Errors: a refused write fails with an errno; reading the same file then gives the reason as
 `{"error": {"code", "message", "syscall", "device"}}`.

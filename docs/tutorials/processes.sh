@@ -23,12 +23,7 @@ field() {
     fi
 }
 
-# Waits until a document holds a text: a read of a document never waits, so it is read again.
-until_has() {
-    until [[ $(cat "$1") == *"$2"* ]]; do :; done
-}
-
-# Waits until a document holds a text no longer.
+# Waits until a document holds a text no longer: a read of a document never waits, so it is read again.
 until_has_not() {
     while [[ $(cat "$1") == *"$2"* ]]; do :; done
 }
@@ -40,30 +35,39 @@ child() {
     field "${board#*\"name\":\"$1\"}" pid
 }
 
-say 'A supervisor with two agents'
-echo '{"provider": "script", "supervisor": {"name": "pair", "strategy": "one_for_one", "children": [
-    {"name": "writer", "intent": "listen", "restart": "permanent"},
-    {"name": "reader", "intent": "listen", "restart": "transient"}]}}' > proc/spawn
+# What an agent is asked that is to run a command of bash (without double quotes) for up to ten minutes.
+running() {
+    echo "call: shell {\\\"command\\\": \\\"$1\\\", \\\"timeout_ms\\\": 600000}"
+}
+
+say 'A pipe'
+echo new > dev/pipe
+pipe=$(cat dev/pipe)
+exec 4> "dev/pipes/$pipe/write"
+ls "dev/pipes/$pipe"
+
+say 'A supervised pair of agents'
+writes="while read -r line; do echo \$line; done < '$PWD/proc/self/recv' > '$PWD/dev/pipes/$pipe/write'"
+reads="read -r line < '$PWD/dev/pipes/$pipe/read'; echo \$line"
+echo "{\"provider\": \"script\", \"supervisor\": {\"name\": \"pair\", \"strategy\": \"one_for_one\", \"children\": [
+    {\"name\": \"writer\", \"restart\": \"permanent\", \"intent\": \"$(running "$writes")\"},
+    {\"name\": \"reader\", \"restart\": \"transient\", \"intent\": \"$(running "$reads")\"}]}}" > proc/spawn
 supervisor=$(cat proc/spawn)
 until_has_not "proc/$supervisor/supervisor" '"state":"waiting"'
 writer=$(child writer)
 reader=$(child reader)
-echo "intent of the supervisor: $(cat "proc/$supervisor/intent")"
-echo "its children: $(ls -d "proc/$writer" "proc/$reader" > /dev/null && cat "proc/$supervisor/children" | {
-    mapfile -t pids
-    echo "${#pids[@]}"
-})"
+cat "proc/$supervisor/intent"
+echo
+mapfile -t children < "proc/$supervisor/children"
+echo "children: ${#children[@]}"
 
 say 'One of them is killed, and started again'
 echo kill > "proc/$writer/ctl"
-until_has "proc/$supervisor/supervisor" '"restarts":1'
-until_has_not "proc/$supervisor/supervisor" '"state":"waiting"'
+until_has_not "proc/$supervisor/supervisor" "\"name\":\"writer\",\"pid\":$writer,"
 old=$writer
 writer=$(child writer)
 echo "the old one: $(field "$(cat "proc/$old/wait")" reason)"
-if [ "$writer" != "$old" ]; then
-    echo "the new one: $(field "$(cat "proc/$writer/status")" intent)"
-fi
+echo "the new one: agent $(field "$(cat "proc/$writer/status")" agent)"
 
 say 'One is paused, and goes on'
 echo pause > "proc/$reader/ctl"
@@ -78,27 +82,24 @@ exec 3< "proc/$reader/recv"
 read -r one <&3
 read -r two <&3
 exec 3<&-
-echo "from a person, $(field "$one" from): $(field "$one" data)"
-echo "and then: $(field "$two" task)"
+echo "from $(field "$one" from): $(field "$one" data)"
+echo "from $(field "$two" from): $(field "$two" task)"
 
-say 'A pipe between the two'
-echo "{\"from\": $writer, \"to\": $reader}" > dev/pipe
-pipe=$(cat dev/pipe)
-echo "open files: $(ls "proc/$writer/fd") and $(ls "proc/$reader/fd")"
-if [[ $(ls -l "proc/$writer/fd") == *"pipe:[$(field "$pipe" pipe)]"* ]]; then
-    echo 'the writer has an end of it'
+say 'A message to the one is a result of the other'
+echo 'through the pipe' > "proc/$writer/mailbox"
+end=$(cat "proc/$reader/wait")
+echo "the reader: code $(field "$end" code)"
+if [[ $(cat "proc/$reader/result") == *'through the pipe'* ]]; then
+    echo 'it read: through the pipe'
 fi
 
-say 'A pipe for people'
-echo new > dev/pipe
-number=$(cat dev/pipe)
-echo 'through the pipe' > "dev/pipes/$number/write"
-cat "dev/pipes/$number/read"
-
-say 'What an agent is told, it answers'
-echo 'say well done' > "proc/$reader/ctl"
-end=$(cat "proc/$reader/wait")
-echo "reader: code $(field "$end" code), $(cat "proc/$reader/result")"
+say 'A pipe from process to process'
+echo "{\"from\": $supervisor, \"to\": $writer}" > dev/pipe
+answer=$(cat dev/pipe)
+fd=$(field "${answer#*\"to\":}" fd)
+if [[ $(ls -l "proc/$writer/fd/$fd") == *"pipe:[$(field "$answer" pipe)]" ]]; then
+    echo 'the writer has an end of it'
+fi
 
 say 'A group, and its end'
 mkdir proc/groups/crew
@@ -109,13 +110,17 @@ mapfile -t members < proc/groups/crew/members
 echo "members: ${#members[@]}"
 echo 'signal KILL' > proc/groups/crew/ctl
 for pid in "${members[@]}"; do
-    echo "ended: $(field "$(cat "proc/$pid/wait")" reason)"
+    end=$(cat "proc/$pid/wait")
+    echo "code $(field "$end" code): $(field "$end" reason)"
 done
-echo "members: $(cat proc/groups/crew/members)"
+mapfile -t members < proc/groups/crew/members
+echo "members: ${#members[@]}"
 rmdir proc/groups/crew
 
 say 'What is left'
-echo "alive: $(cat proc/processes)"
+exec 4>&-
+mapfile -t alive < proc/processes
+echo "alive: ${#alive[@]}"
 rmdir "proc/$supervisor" "proc/$old" "proc/$writer" "proc/$reader"
 if [ ! -e "proc/$supervisor" ]; then
     echo 'the folders are gone'

@@ -261,7 +261,7 @@ def _awaited(sys: Syscalls, arguments: dict[str, Any]) -> list[int]:
             rest = ", ".join(map(str, there)) or "none"
             raise SyscallError(
                 Code.NOT_FOUND,
-                f"process {pid} is no child of yours, or you were told of its end before; to wait for: {rest}",
+                f"process {pid} is no child of yours, or you know of its end already; to wait for: {rest}",
             )
     return pids or there
 
@@ -315,8 +315,9 @@ _OWN = (
     Tool(
         ToolSpec(
             "spawn",
-            "Start a child process with an intent of its own. Answers at once with its pid; children run side "
-            "by side. wait collects how they end; you are told of the end of a child that you do not wait for. "
+            "Start a child process with an intent of its own. Answers at once with its pid; children run "
+            "side by side. wait collects how they end; you are told of the end of one that you do not wait "
+            "for. "
             "Those that still run when you give your final answer go on without you.",
             _schema(
                 ["intent"],

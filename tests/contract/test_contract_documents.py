@@ -102,7 +102,7 @@ async def test_a_folder_knows_its_names_and_no_others(world: World) -> None:
 
 
 async def test_nothing_can_be_made_in_a_folder_of_the_system(world: World) -> None:
-    """mkdir (but for groups), a new file and a link fail with EPERM or EACCES, never EIO, and leave nothing."""
+    """mkdir (but for groups), a new file and a link fail with EPERM or EACCES and leave nothing."""
     for _, path in await world.each(Class.FOLDER):
         with about(path):
             if path != "proc/groups":

@@ -41,8 +41,8 @@ def folder(daemon: Daemon) -> str:
         ("jq -r .tools[0].tool $P/steps/1.json", "shell\n"),
         ("jq -s length $P/steps.jsonl", "2\n"),
         ("ls $P/steps", "1.json\n2.json\n"),
-        ("ls $P | tr '\\n' ' '", "caps children context ctl env fd intent log messages.json "
-         "result root status steps steps.jsonl trace trace.jsonl wait "),
+        ("ls $P | tr '\\n' ' '", "caps children context ctl env fd intent log mailbox messages.json "
+         "recv result root signals status steps steps.jsonl threads trace trace.jsonl wait "),
         ("stat -c %F $P $P/status $P/trace", "directory\nregular file\nsymbolic link\n"),
         ("[ $(stat -c %s $P/log) = $(cat $P/log | wc -c) ] && echo true", "true\n"),
         ("[ $(wc -c < $P/messages.json) = $(cat $P/messages.json | wc -c) ] && echo true", "true\n"),
@@ -403,7 +403,7 @@ def test_removing_all_of_the_mount_removes_nothing_of_the_host(tmp_path: pathlib
         assert (daemon.host / "one.txt").read_text() == "one.txt\n"
         assert (daemon.host / "sub" / "two.txt").read_text() == "sub/two.txt\n"
         assert daemon.out("echo 'echo alive' > $M/dev/shell; cat $M/dev/shell") == "alive\n"
-        assert daemon.out("ls $M") == "README.md\ndev\nlib\nproc\nsys\n"
+        assert daemon.out("ls $M") == "README.md\ndev\nlib\nmnt\nproc\nsys\n"
 
 
 # --- signals to what waits ---

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -59,7 +59,7 @@ class Gates(Tool):
         sink.write(json_line({"through": True}))
 
 
-def cast(parts: dict[str, Sequence[Reply]]) -> list[Callable[[ModelRequest], ModelAnswer]]:
+def cast(parts: Mapping[str, Sequence[Any]]) -> list[Callable[[ModelRequest], ModelAnswer]]:
     """Replies by intent: each process plays its own part, turn by turn."""
 
     def reply(request: ModelRequest) -> ModelAnswer:
