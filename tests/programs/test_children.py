@@ -59,7 +59,7 @@ class Gates(Tool):
         sink.write(json_line({"through": True}))
 
 
-def cast(parts: Mapping[str, Sequence[Any]]) -> list[Callable[[ModelRequest], ModelAnswer]]:
+def cast(parts: Mapping[str, Any]) -> list[Callable[[ModelRequest], ModelAnswer]]:
     """Replies by intent: each process plays its own part, turn by turn."""
 
     def reply(request: ModelRequest) -> ModelAnswer:
@@ -390,7 +390,7 @@ async def test_what_was_told_cannot_be_waited_for(make, autojump_clock):
     await wait_all_tasks_blocked()
     gates.open("me")
     await wait_all_tasks_blocked()
-    assert results(process)[3]["error"]["message"].endswith("told of its end before; to wait for: 3")
+    assert results(process)[3]["error"]["message"].endswith("know of its end already; to wait for: 3")
     gates.open("y")
     await ended(process)
     assert len(notices(process)) == 1
