@@ -296,7 +296,7 @@ def _first_bad(actions: Sequence[Action]) -> Action | None:
 
 
 def _join(actions: Sequence[Action], said: str) -> Action | None:
-    """Tool calls and spawns of a reply as one action. A `complete` beside them waits, or they would be lost."""
+    """Calls and spawns of a reply as one action. A `complete` beside them waits, or they would be lost."""
     calls = tuple(call for action in actions for call in _as_calls(action))
     return Calls(calls, said) if calls and len(actions) > 1 else None
 

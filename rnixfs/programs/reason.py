@@ -4,9 +4,9 @@ A program like any other: it holds system calls and nothing else. The messages o
 added to, so that two prompts in a row agree in all that the first one had and a provider's cache holds.
 
 Children run beside their parent. The model collects their ends with the tool `wait`; of an end that it did
-not collect it is told before its next step, once. How a child ended is the model's to judge: no code of a child
-counts as a failure of a tool. A final answer ends the process whatever its children do; those that still run
-become children of the system.
+not collect it is told before its next step, once. How a child ended is the model's to judge: no code of a
+child counts as a failure of a tool. A final answer ends the process whatever its children do; those that
+still run become children of the system.
 """
 
 import time
