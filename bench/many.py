@@ -1,8 +1,8 @@
-"""Many live processes at once: how fast they are made, listed, signalled as a group and ended, and their memory.
+"""Many live processes at once: how fast they are made, listed, signalled and ended, and their memory.
 
     python -m bench.many [--count N] [--quick]
 
-A daemon of its own holds processes whose scripted model waits. Everything is done through the mount, by programs:
+A daemon of its own holds processes whose scripted model waits. All is done through the mount, by programs:
 this process never touches it. Each program has a limit in time, so the whole has one too.
 """
 
@@ -26,7 +26,7 @@ QUICK_COUNT = 200
 CHUNK = 500  # processes that one program makes, so that each program is far from its limit in time
 SETTLE_SECONDS = 120.0
 GROUP = "proc/groups/many"
-REQUEST = {"intent": "wait 36000 s", "provider": "script"}
+REQUEST = {"intent": "wait 3600 s", "provider": "script"}
 
 # Makes processes in one private conversation with the device, and puts them into the group.
 _SPAWN = """

@@ -1,4 +1,7 @@
-"""A machine that does at random whatever can be done to processes, beside a model of what must come of it."""
+"""A machine that does at random whatever can be done to processes, beside a model of what must come of it.
+
+Over 400 lines because the rules and the laws are the methods of one machine.
+"""
 
 import functools
 import json
@@ -60,6 +63,8 @@ class KernelMachine(RuleBasedStateMachine):
         self.streams: list[Stream] = []
         for parent in (0, 1, 1, 0):
             self._spawn(SpawnRequest(intent="do", parent=parent), self.world.all.get(parent))
+        self.pipe(0, 1, waits=True)
+        self.pipe(2, 3, waits=False)
 
     # --- choosing ---
 
@@ -347,7 +352,7 @@ class KernelMachine(RuleBasedStateMachine):
     @rule(
         sender=numbers,
         receiver=numbers,
-        steps=st.lists(st.sampled_from(["send", "take", "wait"]), min_size=2, max_size=8),
+        steps=st.lists(st.sampled_from(["send", "take", "wait", "wait"]), min_size=3, max_size=9),
     )
     def chat(self, sender: int, receiver: int, steps: list[str]) -> None:
         """Messages for one process, now and then more than it takes."""
@@ -400,16 +405,31 @@ class KernelMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.streams)
     @rule(
         number=numbers,
-        steps=st.lists(st.tuples(st.sampled_from(["write", "read"]), sizes), min_size=1, max_size=10),
+        steps=st.lists(
+            st.tuples(st.sampled_from(["write", "write", "read", "read", "read", "hang up"]), sizes),
+            min_size=2,
+            max_size=10,
+        ),
     )
     def traffic(self, number: int, steps: list[tuple[str, int]]) -> None:
         """Writes and reads of all sizes, on one pipe that still has an end."""
         found = [one for one in self.streams if self._open(one, "write") or self._open(one, "read")]
         stream = self._one(found[-4:], number)
         for end, size in steps if stream is not None else ():
-            if self._usable(stream, end):
+            if end == "hang up":
+                self._hang_up(stream)
+            elif self._usable(stream, end):
                 (self._write if end == "write" else self._read)(stream, size)
                 self._pipes()
+
+    def _hang_up(self, stream: Stream) -> None:
+        """Close an end while somebody waits at the other, who then sees it."""
+        for end, other in (("write", "read"), ("read", "write")):
+            if stream.busy(other) and self._usable(stream, end):
+                self._close(stream, end)
+                assert stream.jobs[other].done, "it still waits at a pipe whose other end is closed"
+                assert stream.jobs[other].code is (Code.BROKEN_PIPE if other == "write" else None)
+                return
 
     def _write(self, stream: Stream, size: int) -> None:
         """What does not fit is left out; what is small goes in whole or not at all."""
@@ -469,9 +489,12 @@ class KernelMachine(RuleBasedStateMachine):
         """Either end may go first."""
         stream = self._one([one for one in self.streams if self._open(one, end)][-4:], number)
         if stream is not None:
-            pid, fd = stream.ends[end]
-            stream.closed.add(end)
-            self.world.do(lambda: self.world.puppets[pid].sys.close_now(fd))
+            self._close(stream, end)
+
+    def _close(self, stream: Stream, end: str) -> None:
+        pid, fd = stream.ends[end]
+        stream.closed.add(end)
+        self.world.do(lambda: self.world.puppets[pid].sys.close_now(fd))
 
     # --- rights ---
 
