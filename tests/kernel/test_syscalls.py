@@ -348,7 +348,8 @@ async def test_kill_and_ps_reach_descendants_only(lab, autojump_clock):
         ("Kill", "NOT_FOUND"),
         ("Kill", "0"),
         ("Wait", "exited(1)"),
-        ("Kill", "INVALID"),
+        ("Kill", "0"),
+        ("Signal", "NOT_FOUND"),
     ]
 
 
