@@ -31,6 +31,7 @@ check: lint type unit ## lint, types and tests
 lint: dev ## ruff
 	@echo "rnixfs: ruff check"
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check --quiet .
 
 type: dev ## mypy, strict
 	@echo "rnixfs: mypy --strict"

@@ -105,9 +105,7 @@ class AgentLauncher:
         cwd = mountpoint.canonical(os.path.normpath(request.cwd or inherited.cwd))
         mount = self._mountpoint()
         if mount and covers(mount, cwd):
-            raise invalid(
-                f'"cwd" {cwd} lies in the mount {mount}; a process stands in a folder of the host'
-            )
+            raise invalid(f'"cwd" {cwd} lies in the mount {mount}; a process stands in a folder of the host')
         if not os.path.isdir(cwd):
             raise SyscallError(Code.NOT_FOUND, f'"cwd" {cwd} is no folder of the host')
         if parent is not None and not any(covers(root, cwd) for root in inherited.roots):

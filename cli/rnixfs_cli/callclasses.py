@@ -1,4 +1,4 @@
-"""The classes of system calls that `rnix strace -e` knows; a test compares them with the kernel's own table."""
+"""The classes of system calls that `rnix strace -e` knows; a test compares them with the kernel's."""
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "process": ("Spawn", "Kill", "Wait", "WaitAny", "GetPID", "PS"),
@@ -30,8 +30,8 @@ def calls_of(word: str) -> frozenset[str]:
     """The calls that a word of `-e` stands for.
 
     Args:
-        word: a call as traces show it (`Signal`), or in any case a class, with or without `%` (`signal`), or a
-            call (`open`); a class comes before a call. `all` is every call.
+        word: a call as traces show it (`Signal`), or in any case a class, with or without `%` (`signal`), or
+            a call (`open`); a class comes before a call. `all` is every call.
 
     Raises:
         ValueError: it is neither; says what there is.

@@ -2,7 +2,7 @@
 
 The journal `trace.jsonl` is complete, so lines come from there; the stream `trace` only says when to look,
 and when the process has ended. So nothing is lost, however slow the reader is, and a child that is found late
-is shown from its first call. A journal that is full counts what it does not keep; the count is shown at the end.
+is shown from its first call. A full journal counts what it does not keep; that is shown at the end.
 """
 
 import contextlib
@@ -31,8 +31,8 @@ _COUNT_MAX = 64  # more bytes than the line has that counts what was not kept
 class Journal:
     """The whole lines of a growing file.
 
-    When the kernel has no more room for a journal, a line after the last one counts the records that it does not
-    keep. That line is written anew all the time, so it is no part of the lines.
+    When there is no more room in a journal, a line after the last one counts the records that are not kept.
+    That line is written anew all the time, so it is no part of the lines.
 
     Args:
         descriptor: the open file.
@@ -168,7 +168,7 @@ class Tracer:
         """Show all that a child did, and follow it if it still runs."""
         if pid in self._seen:
             return
-        # Of a child that is no longer in the history nothing can be shown; its own children are found all the same.
+        # Of one that is no longer in the history nothing can be shown; its children are found all the same.
         with contextlib.suppress(CommandError):
             folder, _ = self.tree.find(str(pid), "Trace")
             if self.tree.status(folder, call="Trace", pid=pid)["state"] in ENDED:

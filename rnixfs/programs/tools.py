@@ -268,9 +268,7 @@ def _awaited(sys: Syscalls, arguments: dict[str, Any]) -> list[int]:
 
 def notice(end: ChildEnd) -> str:
     """What a model reads of a child's end that it did not wait for; one line, whatever the child wrote."""
-    reason, result = (
-        msgspec.json.encode(_cut(text)).decode() for text in (end.exit.reason, end.result)
-    )
+    reason, result = (msgspec.json.encode(_cut(text)).decode() for text in (end.exit.reason, end.result))
     return f"Child process {end.pid} ended: exited({end.exit.code}) reason {reason} result {result}"
 
 
@@ -317,8 +315,7 @@ _OWN = (
             "spawn",
             "Start a child process with an intent of its own. Answers at once with its pid; children run "
             "side by side. wait collects how they end; you are told of the end of one that you do not wait "
-            "for. "
-            "Those that still run when you give your final answer go on without you.",
+            "for. Those that still run when you give your final answer go on without you.",
             _schema(
                 ["intent"],
                 intent=("string", "what the child is to do"),

@@ -7,9 +7,9 @@ import pathlib
 
 import click
 import pytest
-from rnixfs_cli import callclasses, strace, tracer, tree
 
 from rnixfs import calltable
+from rnixfs_cli import callclasses, strace, tracer, tree
 
 PACKAGE = pathlib.Path(calltable.__file__).parent
 SECONDS = 60.0  # until a condition that must come counts as one that does not
@@ -25,7 +25,14 @@ def finish(process):
 
 
 def record(name, pid=1, result="ok", **more):
-    return {"ts_ms": 13.0, "pid": pid, "syscall": name, "args": {}, "result": result, "duration_ms": 1.0} | more
+    return {
+        "ts_ms": 13.0,
+        "pid": pid,
+        "syscall": name,
+        "args": {},
+        "result": result,
+        "duration_ms": 1.0,
+    } | more
 
 
 def journal(rnix, pid, *records, folder=""):
@@ -54,7 +61,9 @@ def test_the_classes_are_the_kernels_groups():
         if row.method:  # DebugRecord happens by itself and is in no trace
             groups.setdefault(row.group, set()).add(row.name)
     ours = {
-        name: set(calls) - set(calltable.BESIDE) for name, calls in callclasses.CLASSES.items() if name != "thread"
+        name: set(calls) - set(calltable.BESIDE)
+        for name, calls in callclasses.CLASSES.items()
+        if name != "thread"
     }
     assert ours == groups
     assert set(calltable.BESIDE) < callclasses.ALL
@@ -90,7 +99,7 @@ def test_every_traced_call_has_a_class():
     ],
 )
 def test_classes_in_expressions(expressions, passed):
-    """A class stands for its calls; a call spelled as in traces is that call alone; what is missing is told."""
+    """A class is its calls; a call spelled as in traces is that call alone; what is missing is told."""
     wanted = strace.chooser(expressions)
     names = ["Open", "ReadDir", "Spawn", "Send", "Signal", "SigBlock"]
     assert [name for name in names if wanted({"syscall": name})] == passed
@@ -165,7 +174,7 @@ def test_a_journal_that_fills_up_while_it_is_read(rnix):
     process.stdout.readline()
     kept = json.dumps(record("Kept")) + "\n"
     for count in (9, 10, 99, 100):
-        path.write_text(kept + '{"dropped":%d}\n' % count)
+        path.write_text(kept + f'{{"dropped":{count}}}\n')
         os.write(stream, b"a line\n")
     assert process.stdout.readline() == "[  0.013s] Kept() = ok  1ms\n"
     path.write_text(kept + '{"dropped":101}\n')
@@ -209,7 +218,7 @@ def test_a_journal_from_now_on(tmp_path, before, known):
         assert (found.lines(), found.dropped) == ([], 0)
         kept = before[: before.index('{"dropped"')] if known else before
         if known:
-            path.write_text(kept + '{"dropped":%d}\n' % (known + 1000))
+            path.write_text(kept + f'{{"dropped":{known + 1000}}}\n')
             assert (found.lines(), found.dropped) == ([], 1000)
             assert (found.lines(), found.dropped) == ([], 1000)
         else:
