@@ -2,6 +2,9 @@
 
 Everything runs in one trio thread, so whatever happens between two awaits is one step; methods that are not
 async are such steps. An event is appended to the store before its effect can be seen.
+
+Over 400 lines because the steps of a life (spawn, signal, exit, reap) are one law and read each other's
+state; what stands by itself (groups, messages, threads, mounts, init) is in `proc/` and `mounts`.
 """
 
 import logging

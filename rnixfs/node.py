@@ -7,6 +7,9 @@ in-memory system calls and the mount use both in the same way.
 Nothing here waits. `File.read` and `File.write` raise `trio.WouldBlock` where there is nothing to give yet,
 and whoever serves the file awaits `File.wait`, in a way that can be interrupted. So the common request costs
 no scheduling at all, and every wait is visible to poll.
+
+Over 400 lines because the classes of files stand here side by side: document, journal, stream and control
+share their contract, and what differs should be seen at a glance.
 """
 
 import dataclasses
