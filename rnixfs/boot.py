@@ -148,12 +148,21 @@ async def _until_idle(system: System, mount: fuse.Mount) -> None:
     system.kernel.shut_down()
 
 
+def _usual_signals() -> None:
+    """Undo what whoever started us ignores or blocks: ends of children must be seen, and programs that
+    agents run must be able to be interrupted."""
+    for number in (signal.SIGCHLD, signal.SIGQUIT, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the daemon; returns its exit status."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    _usual_signals()
     report = Report(options.ready_fd)
     try:
         settings = prepare(options)
