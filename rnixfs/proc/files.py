@@ -274,15 +274,35 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
     def named(caller: Caller, rest: str) -> None:
         kernel.signal(process, signals.parse(rest), caller)
 
-    def block(_caller: Caller, rest: str) -> None:
-        process.signals.block(signals.parse(rest))
+    def note(event: str, caller: Caller, **data: object) -> None:
+        kernel.emit(event, process.pid, {**data, "by": caller.agent})
         process.touch()
 
-    def unblock(_caller: Caller, rest: str) -> None:
+    def block(caller: Caller, rest: str) -> None:
         signal = signals.parse(rest)
-        process.touch()
+        process.signals.refuse_kill(signal, "blocked")
+        note("block", caller, signal=str(signal))
+        process.signals.block(signal)
+
+    def unblock(caller: Caller, rest: str) -> None:
+        signal = signals.parse(rest)
+        note("unblock", caller, signal=str(signal))
         if process.signals.unblock(signal):
             kernel.deliver(process, signal)
+
+    def budget(caller: Caller, rest: str) -> None:
+        if not rest.isdecimal():
+            raise invalid(f"budget takes a number of tokens, 0 for no limit, not {rest!r}")
+        note("budget", caller, tokens=int(rest))
+        process.budget = dataclasses.replace(process.budget, tokens=int(rest))
+
+    def say(caller: Caller, rest: str) -> None:
+        if not rest:
+            raise invalid("say takes the text to say")
+        if not process.live:
+            raise invalid(f"process {process.pid} has ended; nobody would hear it")
+        note("say", caller, text=rest)
+        process.inbox.append(rest)
 
     rows = [
         ("term", "end it: it may finish what it does for 10 s", send(Signal.TERM)),
@@ -293,8 +313,8 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
         ("signal NAME", "send a signal: TERM KILL INT PAUSE RESUME", named),
         ("block NAME", "keep a signal waiting (not KILL)", block),
         ("unblock NAME", "let a signal through again", unblock),
-        ("budget N", "tokens it may use in all; 0 for no limit", lambda _c, rest: _budget(process, rest)),
-        ("say TEXT", "add a message of the user before its next step", lambda _c, rest: _say(process, rest)),
+        ("budget N", "tokens it may use in all; 0 for no limit", budget),
+        ("say TEXT", "add a message of the user before its next step", say),
         *capability_commands(kernel, process),
     ]
     rows += supervisor_commands(kernel, process)
@@ -306,21 +326,6 @@ def _nothing(rest: str, signal: Signal) -> Signal:
     if rest:
         raise invalid(f"this command takes nothing after it, but got {rest!r}")
     return signal
-
-
-def _budget(process: Process, rest: str) -> None:
-    if not rest.isdecimal():
-        raise invalid(f"budget takes a number of tokens, 0 for no limit, not {rest!r}")
-    process.budget = dataclasses.replace(process.budget, tokens=int(rest))
-    process.touch()
-
-
-def _say(process: Process, rest: str) -> None:
-    if not rest:
-        raise invalid("say takes the text to say")
-    if not process.live:
-        raise invalid(f"process {process.pid} has ended; nobody would hear it")
-    process.inbox.append(rest)
 
 
 FILES: dict[str, Row] = {

@@ -64,7 +64,7 @@ class Signals:
         Raises:
             SyscallError: INVALID for KILL.
         """
-        self._refuse_kill(signal, "blocked")
+        self.refuse_kill(signal, "blocked")
         self.blocked.add(signal)
 
     def unblock(self, signal: Signal) -> bool:
@@ -80,7 +80,7 @@ class Signals:
         Raises:
             SyscallError: INVALID for KILL.
         """
-        self._refuse_kill(signal, "handled")
+        self.refuse_kill(signal, "handled")
         (self.handled.add if on else self.handled.discard)(signal)
 
     def clear(self) -> None:
@@ -90,6 +90,7 @@ class Signals:
         self.handled.clear()
 
     @staticmethod
-    def _refuse_kill(signal: Signal, how: str) -> None:
+    def refuse_kill(signal: Signal, how: str) -> None:
+        """Raise INVALID for KILL, which nothing holds up."""
         if signal is Signal.KILL:
             raise invalid(f"SIGKILL cannot be {how}")
