@@ -32,6 +32,7 @@ class Code(enum.StrEnum):
     BUDGET_EXCEEDED = "BUDGET_EXCEEDED"
     INTERRUPTED = "INTERRUPTED"
     CANCELED = "CANCELED"
+    UNKNOWN_OUTCOME = "UNKNOWN_OUTCOME"
     TOO_LARGE = "TOO_LARGE"
     DRIVER = "DRIVER"
     INTERNAL = "INTERNAL"
@@ -58,6 +59,7 @@ ERRNO: dict[Code, int] = {
     Code.BUDGET_EXCEEDED: errno.EDQUOT,
     Code.INTERRUPTED: errno.EINTR,
     Code.CANCELED: errno.ECANCELED,
+    Code.UNKNOWN_OUTCOME: errno.EOWNERDEAD,
     Code.TOO_LARGE: errno.EFBIG,
     Code.DRIVER: errno.EIO,
     Code.INTERNAL: errno.EIO,
@@ -127,6 +129,18 @@ class SyscallError(OSError):
         who = f"PID {self.pid} " if self.pid else ""
         where = f"{self.syscall}: {self.device} " if self.syscall else ""
         return f"[{self.code}] {who}{where}({self.reason})"
+
+
+class LogError(SyscallError):
+    """An event could not be kept, so what it was to announce did not happen.
+
+    A class of its own, since whoever else fails may go on, while nothing may happen that the log cannot hold.
+    """
+
+    @classmethod
+    def of(cls, error: SyscallError) -> "LogError":
+        """The failure of a store, as the failure of what was to happen."""
+        return cls(error.code, error.reason)
 
 
 def from_oserror(error: OSError, reason: str = "") -> SyscallError:

@@ -13,6 +13,7 @@ MAILBOXES_MAX = 1000  # mailboxes a device keeps; the oldest idle one goes first
 
 # --- streams and journals ---
 STREAM_RECORDS_MAX = 4096  # records a slow reader of a stream may lag before it sees {"dropped": n}
+EVENT_TEXT = 2000  # characters shown of one text in a line of proc/events
 JOURNAL_MAX = 64 << 20  # bytes of one journal in memory; later records are counted, not kept
 
 # --- the mount ---
@@ -25,7 +26,8 @@ SPAWN_DEPTH_MAX = 4  # generations below process 0
 INTENT_MAX = 256 << 10  # bytes of an intent
 ARGUMENT_MAX = 128 << 10  # bytes of one string handed to a program of the host, as MAX_ARG_STRLEN
 DEAD_VISIBLE_SECONDS = 60.0  # how long a dead process stays in proc/ before it moves to history
-HISTORY_MAX = 1000  # finished processes kept
+HISTORY_MAX = 1000  # finished processes kept where nothing else is configured
+HISTORY_CACHE = 64  # of them, how many are held in memory after somebody looked at them
 TERM_GRACE_SECONDS = 10.0  # from TERM to KILL
 STEPS_MAX = 50  # reasoning steps where nothing else is configured
 STEPS_CEILING = 100_000  # the most steps that can be asked for
@@ -43,6 +45,7 @@ SUPERVISOR_ORDERS_MAX = 1000  # orders that may wait for one supervisor
 INIT_CHECK_SECONDS = 0.2  # how long something that init started must last, as in the reference
 FAILURES_ALIKE_MAX = 3  # equal tool failures in a row that end a process
 FAILURES_MAX = 6  # tool failures in all that end a process
+NO_PROGRESS_MAX = 10  # steps in a row with the same actions and the same results that end a process
 PARALLEL_TOOLS_MAX = 16  # tool calls of one reply that run at once
 
 # --- manifests and configuration files ---
@@ -61,6 +64,9 @@ PROVIDER_TIMEOUT_MS = 300_000  # milliseconds of one call where a provider's ent
 CONFIG_CACHE_MAX = 4096  # parsed files kept; the one read longest ago goes first
 PROJECT_DEPTH_MAX = 64  # folders above the working folder that are searched for .rnix
 SHELF_NAMES_MAX = 1000  # agents, or skills, listed of one folder
+SCENARIO_FILE_MAX = 4 << 20  # bytes of a scenario, so that a recorded run fits
+SCENARIO_NODES_MAX = 200_000  # values of a scenario
+SCENARIO_ITEMS_MAX = 20_000  # entries of one list in a scenario
 
 # --- programs of the host and the shell ---
 CHILD_GRACE_SECONDS = 2.0  # from TERM to KILL for programs of the host
@@ -116,3 +122,37 @@ THREADS_KEPT = 256  # ended ones that stay visible and can be joined; joined one
 MOUNTS_MAX = 256  # mounts below mnt/mcp
 MOUNT_CONNECT_SECONDS = 30.0  # until a mount must have connected
 MOUNT_CLOSE_SECONDS = 10.0  # for closing a connection when it is unmounted
+
+# --- idempotency keys ---
+IDEMPOTENCY_KEY_MAX = 200  # characters of an idempotency key
+KEYED_ANSWER_MAX = 16 << 20  # bytes of an answer that is kept for its key, as MODEL_REPLY_MAX
+KEYED_LINGER_SECONDS = 5.0  # how long a person's request with a key runs on that nobody waits for
+
+# --- queries of the log ---
+QUERY_SECONDS = 1.0  # seconds of processor time of one query
+QUERY_WALL_SECONDS = 10.0  # seconds until a query is answered, its wait for others included
+QUERY_MEMORY_MAX = 512 << 20  # bytes of memory of one query's process
+QUERY_ROWS = 10_000  # rows of one query
+QUERY_BYTES_MAX = 16 << 20  # bytes of one query's answer, and of one value in it
+QUERY_ARGUMENTS_MAX = 1000  # arguments of one query
+QUERIES_MAX = 4  # queries that run at once; the next waits
+
+# --- the event store ---
+CONTENT_MIN = 96  # bytes from which a text in an event is kept once and referred to
+EVENT_DEPTH_MAX = 128  # levels of lists and objects in an event's data
+JOURNAL_SECONDS = 0.2  # how long a journal's bytes may wait in memory before they are on disk
+JOURNAL_BLOCK = 64 << 10  # bytes of a journal that are put on disk at once without waiting that long
+JOURNALS_WAITING_MAX = 64 << 20  # bytes of journals that may wait for a full disk; more is counted, not kept
+HISTORY_DAYS = 90.0  # days that a finished process is kept where nothing else is configured
+HISTORY_BYTES = 1 << 30  # bytes of the log on disk where nothing else is configured
+COLLECT_MAX = 200  # processes that one collection removes before it lets others work
+SYSTEM_EVENTS_MAX = 10_000  # events of the system in a log in memory; the oldest requests go first
+MEMORY_LOG_BYTES = 256 << 20  # bytes of a log in memory; the oldest finished processes go first
+LOG_CHECK_BYTES = 256 << 20  # bytes of a log up to which a start compares its indexes with its tables
+LOG_LOCKED_SECONDS = 1.0  # how long another program may hold the log's file locked before an event is refused
+
+# --- the configuration of the log ---
+KEEP_PROCESSES_MAX = 1_000_000_000  # finished processes that can be asked to be kept
+KEEP_DAYS_MAX = 36_500  # days that they can be asked to be kept
+KEEP_BYTES_MAX = 1 << 50  # bytes of the log that can be asked to be kept
+GC_SECONDS = 3600.0  # between two looks for what the log need not keep
