@@ -55,7 +55,19 @@ class Framer:
             raise SyscallError(
                 Code.TOO_LARGE, f"a request may have {limits.REQUEST_MAX} bytes; this one has more"
             )
-        return self._decode() if self._first() == b"{" and self._is_whole() else None
+        if self._first() != b"{":
+            return None
+        return self._decode() if self._looks_whole() or self._is_whole() else None
+
+    def _looks_whole(self) -> bool:
+        """Whether the first write is one JSON value, as nearly all are: decoding takes less than scanning."""
+        if self._scanned or not self._data.rstrip().endswith(b"}"):
+            return False
+        try:
+            msgspec.json.decode(self._data, type=msgspec.Raw)
+        except (msgspec.DecodeError, RecursionError):
+            return False  # the scan finds out whether more is to come, or what is wrong
+        return True
 
     def _is_whole(self) -> bool:
         """Whether the braces that were opened are closed; each byte is looked at once."""

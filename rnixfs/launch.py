@@ -1,5 +1,6 @@
 """From a spawn request to a launch: which agent, which model, which rights, where."""
 
+import dataclasses
 import os
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -13,6 +14,7 @@ from rnixfs.loader import Agent, Library, Shelf, Skill
 from rnixfs.manifest import UNRESTRICTED, whitelist
 from rnixfs.modelshelf import Models
 from rnixfs.node import Dir, Node
+from rnixfs.proc.birth import Birth
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.supervision import SupervisorSpec
@@ -68,6 +70,7 @@ class AgentLauncher:
             budget=_budget(request, agent),
             place=place,
             binds=self._binds(place, shelf),
+            request=request,
         )
 
     def _supervisor(
@@ -90,7 +93,21 @@ class AgentLauncher:
             place=place,
             binds=self._binds(place, shelf),
             supervisor=spec,
+            request=request,
         )
+
+    def revive(self, birth: Birth) -> Launch:
+        program = reason if birth.supervisor is None else supervise
+        launch = Launch.again(birth, program, self._home.env)
+        shelf = self._library.for_cwd(birth.cwd)
+        return dataclasses.replace(launch, binds=self._binds(launch.place, shelf))
+
+    def check_ready(self, launch: Launch) -> None:
+        cwd = launch.place.cwd
+        if not os.path.isdir(cwd):
+            raise SyscallError(Code.NOT_FOUND, f"its working folder {cwd} is gone; make it again first")
+        if launch.provider and launch.supervisor is None:
+            self._models.check(self._library.for_cwd(cwd), launch.provider)
 
     def _binds(self, place: Place, shelf: Shelf) -> dict[str, Node]:
         return {

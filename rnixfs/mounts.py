@@ -17,6 +17,7 @@ from rnixfs import limits
 from rnixfs.device import json_line
 from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.node import Dir
+from rnixfs.state.store import Keep
 from rnixfs.types import Caller
 from rnixfs.vfs import check_name
 
@@ -100,7 +101,7 @@ class MountTable:
     def __init__(
         self,
         start: Callable[[Callable[[], Awaitable[None]]], None],
-        emit: Callable[[str, int, dict[str, Any]], object],
+        emit: Callable[..., object],
         rules: Callable[[Caller, int], bool],
     ) -> None:
         self.transports: dict[str, TransportFactory] = {}
@@ -206,7 +207,7 @@ class MountTable:
         if mount.stage is not Stage.CONNECTING:
             mount.leaving.set()
             return
-        self._emit("mount_ready", mount.owner, {"name": mount.name})
+        self._emit("mount_ready", mount.owner, {"name": mount.name}, Keep.VITAL)
         mount.root = root
         mount.stage = Stage.READY
         mount.settled.set()
@@ -214,7 +215,8 @@ class MountTable:
     def _fail(self, mount: Mount, reason: SyscallError) -> None:
         if mount.stage in (Stage.FAILED, Stage.GONE):
             return
-        self._emit("mount_failed", mount.owner, {"name": mount.name, "reason": reason.reason})
+        failure = {"name": mount.name, "reason": reason.reason}
+        self._emit("mount_failed", mount.owner, failure, Keep.VITAL)
         log.warning("mount %s: %s", mount.name, reason.reason)
         mount.root = None
         mount.reason = reason
@@ -239,7 +241,7 @@ class MountTable:
 
     def _remove(self, mount: Mount) -> None:
         if self._mounts.get(mount.name) is mount:
-            self._emit("unmount", mount.owner, {"name": mount.name})
+            self._emit("unmount", mount.owner, {"name": mount.name}, Keep.VITAL)
             del self._mounts[mount.name]
         if mount.stage is Stage.CONNECTING:
             mount.scope.cancel()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable
 import trio
 
 from rnixfs import limits
+from rnixfs.device import json_line
 from rnixfs.errors import Code, SyscallError, denied, not_found
 from rnixfs.types import Caller, Kind, Ready, Stat
 
@@ -340,9 +341,11 @@ class Journal:
 
     Args:
         limit: bytes kept. Records past it are counted in `lost`, and one line says so at the end.
+        settle: called before its records are shown, so that what was seen outlives the system.
     """
 
-    def __init__(self, limit: int = limits.JOURNAL_MAX) -> None:
+    def __init__(self, limit: int = limits.JOURNAL_MAX, settle: Callable[[], None] = lambda: None) -> None:
+        self.settle = settle
         self.data = bytearray()
         self.limit = limit
         self.lost = 0
@@ -374,6 +377,7 @@ class JournalFile(File):
         self.journal = journal
 
     def read(self, size: int, offset: int) -> bytes:
+        self.journal.settle()
         kept = self.journal.data
         if offset >= len(kept):
             start = offset - len(kept)
@@ -561,17 +565,29 @@ class CommandRow:
 
 
 class ControlFile(File):
-    """One open of a control file: each write is a batch of whole lines, done before it returns."""
+    """One open of a control file: each write is a batch of whole lines, done before it returns.
+
+    Where it is open for reading too, a read after a write that was refused gives the reason.
+    """
 
     def __init__(self, node: "Control", caller: Caller) -> None:
         self.node = node
         self.caller = caller
-        self.listing = node.listing()
+        self.shown = node.listing()
 
     def read(self, size: int, offset: int) -> bytes:
-        return self.listing[offset : offset + size]
+        return self.shown[offset : offset + size]
 
     def write(self, data: bytes, offset: int) -> int:
+        try:
+            self._do(data)
+        except SyscallError as error:
+            # The write does not move the position, so the reason begins where it would have gone.
+            self.shown = bytes(offset) + json_line({"error": error.at(syscall="Write").as_dict()})
+            raise
+        return len(data)
+
+    def _do(self, data: bytes) -> None:
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
@@ -581,7 +597,6 @@ class ControlFile(File):
         for line in text.splitlines():
             if line.strip():
                 self.node.do(self.caller, line.strip())
-        return len(data)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,6 +10,7 @@ from rnixfs import vfs
 from rnixfs.errors import Code, SyscallError
 from rnixfs.node import Node
 from rnixfs.proc.process import Launch, Process
+from rnixfs.proc.state import State
 from rnixfs.traceline import TraceRecord
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class Calls:
     def __init__(self, kernel: "Kernel", process: Process) -> None:
         self._kernel = kernel
         self._process = process
+        self._run = process.run
 
     @property
     def launch(self) -> Launch:
@@ -46,9 +48,7 @@ class Calls:
     def _call(self, syscall: str, **args: Any) -> Iterator[list[str]]:
         """Trace what happens inside; the block leaves the result's text in the list."""
         process, started = self._process, trio.current_time()
-        if not process.live:
-            # Killed, and its program has not unwound yet: nothing that it does may follow its exit.
-            raise SyscallError(Code.INTERRUPTED, "the process has ended", syscall=syscall, pid=process.pid)
+        self._check_mine(syscall)
         outcome: list[str] = []
         failure = ""
         try:
@@ -73,9 +73,21 @@ class Calls:
                 )
             )
 
+    def _check_mine(self, syscall: str = "") -> None:
+        """Raise INTERRUPTED for a program that has not unwound yet though its process ended or was suspended:
+        nothing that it does may follow that, and it must not meddle with the run after it."""
+        process = self._process
+        if process.live and not process.suspended and process.run == self._run:
+            return
+        why = "the process was suspended" if process.live else "the process has ended"
+        raise SyscallError(Code.INTERRUPTED, why, syscall=syscall, pid=process.pid)
+
     def _collect(self, child: Process) -> None:
         """Reap a child for the program, which is not told of its end again."""
-        self._process.untold.pop(child.pid, None)
+        if child.state is State.DEAD and child.pid in self._process.untold:
+            # Somebody else reaped it, so the log has its end among those to be heard of yet.
+            self._kernel.happen(self._process, "heard", {"child": child.pid})
+        self._process.forget_ends([child.pid])
         self._kernel.reap(child)
 
     def _walk(self, path: str) -> Node:

@@ -1,24 +1,33 @@
-"""System calls on the context, and what a program reports of its steps."""
+"""System calls on the context, and what a program reports of its steps: each report is an event first."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
 
 import trio
 
 from rnixfs.calls.base import Calls
-from rnixfs.llm import Message, ModelAnswer
-from rnixfs.proc.records import StepRecord
+from rnixfs.llm import Message, ModelAnswer, ToolCall
+from rnixfs.proc.fold import payload
+from rnixfs.proc.progress import Done, Progress, StepEnd
 
 
 class ContextCalls(Calls):
-    """CtxWrite, the accounts, the log and the step records."""
+    """CtxWrite, the steps, the log and the result."""
 
     @property
     def context(self) -> list[Message]:
-        """Its conversation; to be changed by `append` only."""
+        """Its conversation; to be changed by calls only."""
         return self._process.context.messages
 
     @property
     def system_prompt(self) -> str:
         """The instructions that stand before its conversation."""
         return self._process.context.system_prompt
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands in its reasoning; to be changed by calls only."""
+        return self._process.progress
 
     @property
     def usage(self) -> tuple[int, int, float]:
@@ -32,44 +41,97 @@ class ContextCalls(Calls):
         return budget.max_steps, budget.tokens, budget.cost_usd
 
     async def boundary(self) -> list[str]:
-        """Between two steps: sleeps while paused, then gives what people said to it meanwhile."""
+        """Between two steps: sleeps while paused, then gives what people said to it and it has not heard."""
         await trio.lowlevel.checkpoint()
         while self._process.paused:
             await self._process.resumed.wait()
-        said, self._process.inbox = self._process.inbox, []
-        return said
+        return list(self._process.inbox)
 
-    def append(self, *messages: Message) -> None:
+    def append(self, *messages: Message, inbox: int = 0, told: tuple[int, ...] = ()) -> None:
         """Add messages to the context, all or none.
+
+        Args:
+            messages: the messages.
+            inbox: how many of them say what people said to it.
+            told: children of whose end they tell.
 
         Raises:
             SyscallError: RESOURCE_EXHAUSTED when the context is full.
         """
         with self._call("CtxWrite", offset=0, messages=len(messages)):
-            self._process.context.append(*messages)
-            self._process.touch()
+            self._process.context.check_room(*messages)
+            data = {"messages": payload(messages), "inbox": inbox, "told": list(told)}
+            with self._hearing(told):
+                self._happen("messages", {name: value for name, value in data.items() if value})
 
-    def begin_step(self) -> int:
-        """Count a step; returns its number, from 1."""
-        self._process.steps += 1
-        self._process.touch()
-        self.say("step", str(self._process.steps))
-        return self._process.steps
+    @contextlib.contextmanager
+    def _hearing(self, pids: Iterable[int]) -> Iterator[None]:
+        """Reap the children of whose end the event inside tells: no sooner, so that no end is lost."""
+        ended = [child for pid in pids if (child := self._process.untold.get(pid)) is not None]
+        yield
+        for child in ended:
+            with self._call("Reap", pid=child.pid) as outcome:
+                self._kernel.reap(child)
+                assert child.exit is not None
+                outcome.append(f"exited({child.exit.code})")
 
-    def account(self, answer: ModelAnswer) -> None:
-        """Add what a model call used."""
-        self._process.tokens_used += answer.tokens_used
-        self._process.prompt_tokens = answer.input_tokens
-        self._process.cost_usd += answer.cost_usd
-        self._process.model_used = answer.model or self._process.model_used
-        self._process.touch()
+    def _happen(self, event: str, data: dict[str, object]) -> None:
+        self._check_mine()
+        self._kernel.happen(self._process, event, data)
 
-    def add_step(self, record: StepRecord) -> None:
-        """Keep the record of a step; one that a kill cut short is not kept, since nothing follows an exit."""
-        if not self._process.live:
-            return
-        self._kernel.emit("step", self.pid, {"step": record.step_number, "action": record.action})
-        self._process.add_step(record)
+    # --- one step ---
+
+    def ask(self, system_prompt: str, tools: str) -> int:
+        """A request is about to be sent: begins a step, unless one is open; returns its number, from 1.
+
+        Args:
+            system_prompt: as the model gets it.
+            tools: the tools that it is offered, as JSON.
+        """
+        process = self._process
+        step = process.progress.step or process.steps + 1
+        if not process.progress.step:
+            self.say("step", str(step))
+        sent = len(process.context.messages)
+        asked = {"system_prompt": system_prompt, "tools": tools, "key": f"{process.pid}.{step}"}
+        self._happen("request", {"step": step, "sent": sent, **asked})
+        return step
+
+    def answered(self, answer: ModelAnswer) -> None:
+        """The model has answered; what that used is counted."""
+        self._happen("answer", {"step": self.progress.step, "answer": payload(answer)})
+
+    def tool_started(self, place: int, call: ToolCall, device: str) -> None:
+        """A tool is about to run.
+
+        Args:
+            place: which call of the answer it is, from 0.
+            call: the call.
+            device: the path that it uses.
+        """
+        step = self.progress.step
+        # The name of this effect for all time: pids are never used again.
+        key = f"{self.pid}.{step}.{place}"
+        about = {"tool": call.name, "device": device, "key": key}
+        self._happen("tool_started", {"step": step, "place": place, **about})
+
+    def tool_finished(self, place: int, done: Done) -> None:
+        """A tool has ended."""
+        with self._hearing(done.told):
+            data = {"step": self.progress.step, "place": place, "done": payload(done)}
+            self._happen("tool_finished", data)
+
+    def end_step(self, end: StepEnd) -> None:
+        """The step is over: the conversation grows by it, and its record is kept.
+
+        Raises:
+            SyscallError: RESOURCE_EXHAUSTED when the context is full.
+        """
+        with self._call("CtxWrite", offset=0, messages=len(end.messages)):
+            self._process.context.check_room(*end.messages)
+            self._happen("step", payload(end))
+
+    # --- what people see ---
 
     def say(self, category: str, text: str) -> None:
         """Write to the log: what it thinks, does, gives out, or warns of."""
@@ -77,5 +139,4 @@ class ContextCalls(Calls):
 
     def set_result(self, text: str) -> None:
         """Leave the final answer."""
-        self._process.result = text
-        self._process.touch()
+        self._happen("result", {"text": text})

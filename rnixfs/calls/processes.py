@@ -51,18 +51,23 @@ class ProcessCalls(Calls):
         """The pids of its children, running and ended, whose end the program has not heard of."""
         return sorted({*self._process.children, *self._process.untold})
 
-    def ended_children(self) -> list[ChildEnd]:
-        """Take the ends that nobody waited for, in their order, and reap those children; each end once.
+    def ended_children(self, *, heard: bool = True) -> list[ChildEnd]:
+        """The ends that nobody waited for, in their order, each once.
 
         One that somebody else has reaped is among them: its parent is to hear of it all the same.
-        """
-        return [self._take(child) for child in list(self._process.untold.values())]
 
-    def _take(self, child: Process) -> ChildEnd:
+        Args:
+            heard: whether the program has heard of them by this, so that those children are reaped; else it
+                says so later, when that is in the log.
+        """
+        return [self._take(child, heard) for child in list(self._process.untold.values())]
+
+    def _take(self, child: Process, heard: bool) -> ChildEnd:
         assert child.exit is not None
-        with self._call("Reap", pid=child.pid) as outcome:
-            self._collect(child)
-            outcome.append(f"exited({child.exit.code})")
+        if heard:
+            with self._call("Reap", pid=child.pid) as outcome:
+                self._collect(child)
+                outcome.append(f"exited({child.exit.code})")
         return ChildEnd(child.pid, child.exit, child.result)
 
     def getpid(self) -> int:

@@ -44,12 +44,13 @@ class SignalCalls(Calls):
             SyscallError: INVALID for KILL.
         """
         with self._call("SigBlock", signal=str(signal)):
-            self._process.signals.block(signal)
-            self._process.touch()
+            self._process.signals.refuse_kill(signal, "blocked")
+            self._kernel.happen(self._process, "block", {"signal": str(signal)})
 
     def unblock(self, signal: Signal) -> None:
         """Let a signal through again; one that waited arrives now."""
         with self._call("SigUnblock", signal=str(signal)):
-            self._process.touch()
-            if self._process.signals.unblock(signal):
+            waiting = signal in self._process.signals.pending
+            self._kernel.happen(self._process, "unblock", {"signal": str(signal)})
+            if waiting:
                 self._kernel.deliver(self._process, signal)

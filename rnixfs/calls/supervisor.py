@@ -9,10 +9,9 @@ import trio
 from rnixfs.calls.base import Calls
 from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.proc.board import Board, Verb
-from rnixfs.proc.groups import signal_tree
+from rnixfs.proc.groups import suspend_tree, wake_tree
 from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
-from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import ChildEnd, Exit
 from rnixfs.proc.supervision import SupervisorSpec, check
 
@@ -44,24 +43,22 @@ class SupervisorCalls(Calls):
         """Whether it is to do nothing for now."""
         return self._process.paused
 
-    @property
-    def children(self) -> list[int]:
-        """The pids of its children, those that ended and were not reaped included."""
-        return list(self._process.children)
-
     async def wait_any(
         self,
         pids: Collection[int] | None = None,
         *,
         until: Callable[[], bool] = _never,
         seconds: float = math.inf,
+        heard: bool = True,
     ) -> ChildEnd | None:
-        """Wait for the first of some children to end, and reap it.
+        """Wait for the first of some children to end, and reap it unless `heard` is false.
 
         Args:
             pids: the children; one that somebody else has reaped counts as ended. None for any child.
             until: gives up waiting when this is true; asked after each signal, end of a child and order.
             seconds: gives up waiting after this time.
+            heard: whether the program has heard of the end by this, so that the child is reaped; else it
+                says so later, when that is in the log.
 
         Returns:
             How it ended, or None where the waiting was given up.
@@ -81,10 +78,17 @@ class SupervisorCalls(Calls):
             if ended is None:
                 outcome.append("none")
                 return None
-            self._collect(ended)
+            if heard:
+                self._collect(ended)
             assert ended.exit is not None
             outcome.append(f"PID({ended.pid}) exited({ended.exit.code})")
         return ChildEnd(ended.pid, ended.exit, ended.result)
+
+    def collect(self, pid: int) -> None:
+        """Reap a child of whose end the program has told the log; nothing happens where that was done."""
+        child = self._process.children.get(pid) or self._process.untold.get(pid)
+        if child is not None:
+            self._collect(child)
 
     def _looking(
         self, pids: Collection[int] | None, until: Callable[[], bool]
@@ -101,10 +105,9 @@ class SupervisorCalls(Calls):
         return look
 
     def _own_child(self, pid: int) -> Process:
-        found = self._kernel.processes.get(pid)
-        if found is None:
-            # Removed from the table before we could look at it.
-            found = next((one for one in self._kernel.history.values() if one.pid == pid), None)
+        mine = self._process.children.get(pid) or self._process.untold.get(pid)
+        # Or removed from the table before we could look at it.
+        found = mine if mine is not None else self._kernel.history.by_pid(pid)
         if found is None:
             raise SyscallError(Code.NOT_FOUND, f"no process {pid}")
         if found.parent is not self._process:
@@ -193,22 +196,24 @@ class SupervisorCalls(Calls):
         return child.exit
 
     async def suspend(self, pid: int) -> int:
-        """Let a process and its descendants pause before their next step; returns how many they are.
+        """Let a process and its descendants do nothing until they are woken; returns how many they are.
 
         Raises:
             SyscallError: NOT_FOUND, PERMISSION unless it is the process itself or a descendant, INVALID for
                 one that has ended.
         """
-        return await self._to_all("Suspend", pid, Signal.PAUSE)
+        await trio.lowlevel.checkpoint()
+        with self._call("Suspend", pid=pid) as outcome:
+            why = f"process {self.pid} suspended it"
+            count = suspend_tree(self._kernel, self._kernel.process(pid), why, self._process.caller)
+            outcome.append(f"{count} processes")
+        return count
 
     async def resume(self, pid: int) -> int:
         """Let a process and its descendants go on; the counterpart of `suspend`, with its errors."""
-        return await self._to_all("Resume", pid, Signal.RESUME)
-
-    async def _to_all(self, call: str, pid: int, signal: Signal) -> int:
         await trio.lowlevel.checkpoint()
-        with self._call(call, pid=pid) as outcome:
-            count = signal_tree(self._kernel, self._kernel.process(pid), signal, self._process.caller)
+        with self._call("Resume", pid=pid) as outcome:
+            count = wake_tree(self._kernel, self._kernel.process(pid), self._process.caller)
             outcome.append(f"{count} processes")
         return count
 

@@ -1,13 +1,14 @@
 """The board of a supervisor: what it shows of its children, and where orders for it wait.
 
 The program behind a supervisor writes here and takes the orders; files and system calls read, and leave
-orders. So neither knows the other.
+orders. So neither knows the other. All that the program decides is an event before it stands on the board,
+and the board is made of these events alone, so that a supervisor goes on after a restart where it stood.
 """
 
 import dataclasses
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import trio
@@ -111,6 +112,19 @@ class Order:
         return self.pid
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done after an end: children to stop, then children to start, in order."""
+
+    stop: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+    def without(self, name: str) -> "Plan":
+        """The rest, when all is done about a child."""
+        stop, start = (tuple(one for one in names if one != name) for names in (self.stop, self.start))
+        return Plan(stop, start)
+
+
 class Board:
     """A supervisor's children and orders.
 
@@ -119,37 +133,126 @@ class Board:
         changed: called after each change.
         called: called when an order has come.
 
+        note: makes what the program decides an event, which comes back by `apply`.
+
     Attributes:
         orders: those that wait, the oldest first.
+        leave: why it is to end, empty while it is not.
+        restarts: when it started children again, seconds since 1970; old ones included.
+        undecided: ends of children on which nothing is decided yet, the oldest first.
+        plan: what was decided last and is not done yet.
         started: set when each child was started once, or the first start of one has failed.
     """
 
-    def __init__(self, spec: SupervisorSpec, changed: Callable[[], None], called: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        spec: SupervisorSpec,
+        changed: Callable[[], None],
+        called: Callable[[], None],
+        note: Callable[[dict[str, Any]], None],
+    ) -> None:
         self.spec = spec
         self.children = {child.name: Child(child) for child in spec.children}
         self.orders: deque[Order] = deque()
         self.started = trio.Event()
+        self.leave = ""
+        self.restarts: list[float] = []
+        self.undecided: deque[tuple[str, Exit]] = deque()
+        self.plan = Plan()
         self._changed = changed
         self._called = called
+        self._note = note
         self._closed = False
 
-    # --- for the program ---
+    # --- for the program: each of these is an event, which `apply` then takes ---
 
     def begin(self, child: Child, pid: int) -> None:
         """A new incarnation of a child runs."""
-        child.restarts += 1 if child.pid else 0
-        child.pid, child.state, child.exit, child.result = pid, ChildState.RUNNING, None, ""
-        self._changed()
+        self._tell("begin", name=child.spec.name, pid=pid)
 
     def mark(self, child: Child, state: ChildState) -> None:
         """A child stands elsewhere now."""
-        child.state = state
+        self._tell("mark", name=child.spec.name, state=str(state))
+
+    def end(
+        self,
+        child: Child,
+        exit_: Exit,
+        result: str = "",
+        *,
+        then: ChildState | None = None,
+        undecided: bool = False,
+    ) -> None:
+        """The latest incarnation of a child has ended, or could not be started.
+
+        Args:
+            child: the child.
+            exit_: how it ended.
+            result: what it left.
+            then: the child's state; None for what its exit code says.
+            undecided: whether it is to be decided yet what follows.
+        """
+        end = {"code": int(exit_.code), "reason": exit_.reason, "result": result}
+        state = then if then is not None else ChildState.FAILED if exit_.code else ChildState.DONE
+        self._tell("end", name=child.spec.name, **end, state=str(state), undecided=undecided)
+
+    def decide(self, restarted: float, start: Iterable[str] = (), stop: Iterable[str] = ()) -> None:
+        """The oldest end that waited is decided on.
+
+        Args:
+            restarted: when it made a restart, seconds since 1970; 0 for none.
+            start: children to be started for it, in order.
+            stop: children to be stopped before.
+        """
+        self._tell("decide", restarted=restarted, start=list(start), stop=list(stop))
+
+    def settled(self) -> None:
+        """What was decided is done."""
+        self._tell("settled")
+
+    def go(self, reason: str) -> None:
+        """It is to end; the first reason counts."""
+        if not self.leave:
+            self._tell("leave", reason=reason)
+
+    def _tell(self, what: str, **more: Any) -> None:
+        self._note({"do": what, **more})
+
+    def apply(self, data: dict[str, Any]) -> None:
+        """Stand as an event says."""
+        _APPLY[data["do"]](self, data)
         self._changed()
 
-    def end(self, child: Child, exit_: Exit, result: str = "") -> None:
-        """The latest incarnation of a child has ended, or could not be started."""
-        child.exit, child.result = exit_, result
-        self.mark(child, ChildState.FAILED if exit_.code else ChildState.DONE)
+    def _begin(self, data: dict[str, Any]) -> None:
+        child = self.children[data["name"]]
+        child.restarts += 1 if child.pid else 0
+        child.pid, child.state, child.exit, child.result = data["pid"], ChildState.RUNNING, None, ""
+        self.plan = self.plan.without(data["name"])  # it has made way, if it had to
+
+    def _mark(self, data: dict[str, Any]) -> None:
+        self.children[data["name"]].state = ChildState(data["state"])
+
+    def _end(self, data: dict[str, Any]) -> None:
+        child = self.children[data["name"]]
+        child.exit, child.result = Exit(data["code"], data["reason"]), data["result"]
+        child.state = ChildState(data["state"])
+        if data["undecided"]:
+            self.undecided.append((data["name"], child.exit))
+
+    def _decide(self, data: dict[str, Any]) -> None:
+        name, _ = self.undecided.popleft()
+        self.plan = Plan(tuple(data["stop"]), tuple(data["start"]))
+        if data["restarted"]:
+            # More than these can never count.
+            self.restarts = [*self.restarts, data["restarted"]][-self.spec.max_restarts - 1 :]
+        if name in data["start"]:
+            self.children[name].state = ChildState.WAITING
+
+    def _settled(self, _data: dict[str, Any]) -> None:
+        self.plan = Plan()
+
+    def _leave(self, data: dict[str, Any]) -> None:
+        self.leave = data["reason"]
 
     def current(self, pid: int) -> Child | None:
         """The child that now runs as `pid`; None for an earlier incarnation, and for a process that
@@ -210,3 +313,13 @@ class Board:
             "max_window": self.spec.max_window,
             "children": self.rows(),
         }
+
+
+_APPLY: dict[str, Callable[[Board, dict[str, Any]], None]] = {
+    "begin": Board._begin,
+    "mark": Board._mark,
+    "end": Board._end,
+    "decide": Board._decide,
+    "settled": Board._settled,
+    "leave": Board._leave,
+}

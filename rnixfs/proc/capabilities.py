@@ -33,9 +33,7 @@ def grant(kernel: "Kernel", process: Process, path: str, caller: Caller) -> None
     if caller.agent == process.pid:
         raise denied("a process cannot grant rights to itself")
     process.rights.check_grant(path)
-    kernel.emit("grant", process.pid, {"path": path, "by": caller.agent})
-    process.rights.grant(path)
-    process.touch()
+    kernel.happen(process, "grant", {"path": path, "by": caller.agent})
 
 
 def revoke(kernel: "Kernel", process: Process, path: str, caller: Caller) -> None:
@@ -52,9 +50,7 @@ def revoke(kernel: "Kernel", process: Process, path: str, caller: Caller) -> Non
     """
     path = _check(kernel, process, path, caller)
     process.rights.check_revoke(path)
-    kernel.emit("revoke", process.pid, {"path": path, "by": caller.agent})
-    process.rights.revoke(path)
-    process.touch()
+    kernel.happen(process, "revoke", {"path": path, "by": caller.agent})
 
 
 def clean_path(text: str) -> str:

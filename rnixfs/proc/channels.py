@@ -10,6 +10,7 @@ from rnixfs.errors import Code, SyscallError, denied
 from rnixfs.proc import ipc
 from rnixfs.proc.ipc import Message, MessageQueue, Pipe, Receiver
 from rnixfs.proc.process import OpenFile, Process
+from rnixfs.state.store import Keep, Record
 from rnixfs.types import Caller
 
 if TYPE_CHECKING:
@@ -85,12 +86,28 @@ class Channels:
 
     def _put(self, queue: MessageQueue, sender: int, target: Process, copy: msgspec.Raw) -> Message:
         seq = self._sent + 1
-        about = {"message": seq, "from": sender, "bytes": memoryview(copy).nbytes}
+        data = msgspec.json.decode(copy)
+        about = {"message": seq, "from": sender, "bytes": memoryview(copy).nbytes, "data": data}
         record = self._kernel.emit("send", target.pid, about)
         self._sent = seq
         message = Message(seq, sender, target.pid, record.ts, copy)
         queue.put(message)
         return message
+
+    def restore(self, process: Process, records: list[Record]) -> None:
+        """Let the messages wait again that nobody had taken when the system stopped."""
+        taken = {record.data["message"] for record in records if record.event == "recv"}
+        for record in records:
+            if record.event == "send" and record.data["message"] not in taken:
+                about = record.data
+                copy = msgspec.Raw(msgspec.json.encode(about["data"]))
+                self.queue(process).put(
+                    Message(about["message"], about["from"], process.pid, record.ts, copy)
+                )
+
+    def number_from(self, last: int) -> None:
+        """Number messages from above `last` on: no number is given twice."""
+        self._sent = max(self._sent, last)
 
     def receiver(self, process: Process) -> Receiver:
         """One who takes messages of a process."""
@@ -107,7 +124,7 @@ class Channels:
             return
         count, size = queue.close()
         if count:
-            self._kernel.emit("unread", process.pid, {"messages": count, "bytes": size})
+            self._kernel.emit("unread", process.pid, {"messages": count, "bytes": size}, Keep.VITAL)
 
     # --- pipes ---
 
@@ -115,6 +132,10 @@ class Channels:
         """The number of a new pipe; none is used again."""
         self._pipes += 1
         return self._pipes
+
+    def pipe_seen(self, number: int) -> None:
+        """A pipe of an earlier run of the system has this number."""
+        self._pipes = max(self._pipes, number)
 
     def connect(
         self, writer: Process, reader: Process, caller: Caller, flags: int = 0

@@ -36,13 +36,17 @@ class Context:
         Raises:
             SyscallError: RESOURCE_EXHAUSTED when a limit would be passed.
         """
+        self.bytes += self.check_room(*messages)
+        self.messages.extend(messages)
+
+    def check_room(self, *messages: Message) -> int:
+        """Raise what `append` would raise; returns how many bytes they add."""
         added = sum(_size(message) for message in messages)
         if len(self.messages) + len(messages) > self.max_messages:
             raise self._full(f"{self.max_messages} messages")
         if self.bytes + added > self.max_bytes:
             raise self._full(f"{self.max_bytes} bytes")
-        self.messages.extend(messages)
-        self.bytes += added
+        return added
 
     @staticmethod
     def _full(limit: str) -> SyscallError:

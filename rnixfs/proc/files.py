@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from rnixfs.device import Body, Description, Job, Sink, json_line
 from rnixfs.errors import denied, invalid, not_found
@@ -26,6 +26,7 @@ from rnixfs.proc import ipcfiles, signals
 from rnixfs.proc import request as spawning
 from rnixfs.proc.capabilities import capability_commands
 from rnixfs.proc.groupfiles import GroupsDir, group_commands, signals_row
+from rnixfs.proc.groups import suspend_tree, wake_tree
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.supervisorfiles import supervisor_commands, supervisor_file
@@ -75,7 +76,7 @@ class ProcDir(Dir):
             "events": fixed_link("proc/events", ".live/events"),
             "self": Link("proc/self", lambda caller: str(caller.agent), 1),
             "groups": GroupsDir(kernel.groups),
-            "history": history_dir(kernel),
+            "history": HistoryDir(kernel),
         }
         self.hidden: dict[str, Node] = {
             ".live": FixedDir(
@@ -115,27 +116,50 @@ class ProcDir(Dir):
 @dataclasses.dataclass(frozen=True)
 class PastDir(Dir):
     """A folder of a finished process as its history shows it. Not the same node as that under `proc/<pid>`:
-    the host kernel gives a folder one place only, and one that was removed stays dead."""
+    the host kernel gives a folder one place only, and one that was removed stays dead.
 
-    inner: Dir
+    Args:
+        key: says which folder it is.
+        inner: gives the folder itself, when it is first looked into: a listing of all history reads no log.
+    """
+
+    key: Hashable
+    inner: Callable[[], Dir] = dataclasses.field(compare=False)
 
     def lookup(self, name: str, caller: Caller) -> Node:
-        node = self.inner.lookup(name, caller)
-        return PastDir(node) if isinstance(node, Dir) else node
+        return self._past(self.inner().lookup(name, caller))
 
     def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
-        for name, node in self.inner.entries(caller):
-            yield name, PastDir(node) if isinstance(node, Dir) else node
+        for name, node in self.inner().entries(caller):
+            yield name, self._past(node)
+
+    @staticmethod
+    def _past(node: Node) -> Node:
+        return PastDir(("past", node), lambda: node) if isinstance(node, Dir) else node
 
 
-def history_dir(kernel: Kernel) -> Dir:
+class HistoryDir(Dir):
     """`proc/history`: the folders of finished processes, by UUID."""
 
-    def find(name: str, _caller: Caller) -> Node | None:
-        process = kernel.history.get(name)
-        return PastDir(process_dir(kernel, process)) if process is not None else None
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
 
-    return TableDir("proc/history", find, lambda _caller: list(kernel.history))
+    def lookup(self, name: str, caller: Caller) -> Node:
+        if not self.kernel.history.holds(name):
+            raise not_found(f"/proc/history/{name}")
+        return self._past(name)
+
+    def entries(self, caller: Caller) -> Iterable[tuple[str, Node]]:
+        return ((uuid, self._past(uuid)) for uuid in self.kernel.history.uuids())
+
+    def _past(self, uuid: str) -> Node:
+        def inner() -> Dir:
+            process = self.kernel.history.find(uuid)
+            if process is None:
+                raise not_found(f"/proc/history/{uuid}")
+            return process_dir(self.kernel, process)
+
+        return PastDir(("past", uuid), inner)
 
 
 def process_dir(kernel: Kernel, process: Process) -> Dir:
@@ -212,15 +236,18 @@ def _steps(_kernel: Kernel, process: Process) -> Node:
         if not (dot and kind == "json" and stem.isdecimal() and stem == str(int(stem))):
             return None
         number = int(stem)
-        if not 1 <= number <= len(process.step_records):
+        place = number - process.inherited - 1
+        if not 0 <= place < len(process.step_records):
             return None
-        record = process.step_records[number - 1]
+        record = process.step_records[place]
         return Document((process.uuid, "step", number), lambda: record, lambda: process.started_ns)
 
     return TableDir(
         (process.uuid, "steps"),
         find,
-        lambda _caller: (f"{number}.json" for number in range(1, len(process.step_records) + 1)),
+        lambda _caller: (
+            f"{process.inherited + place}.json" for place in range(1, len(process.step_records) + 1)
+        ),
     )
 
 
@@ -269,32 +296,34 @@ def _ctl(kernel: Kernel, process: Process) -> Node:
 
 def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
     def send(signal: Signal) -> Callable[[Caller, str], None]:
-        return lambda caller, rest: kernel.signal(process, _nothing(rest, signal), caller)
+        def command(caller: Caller, rest: str) -> None:
+            _nothing(rest)
+            kernel.signal(process, signal, caller)
+
+        return command
 
     def named(caller: Caller, rest: str) -> None:
         kernel.signal(process, signals.parse(rest), caller)
 
     def note(event: str, caller: Caller, **data: object) -> None:
-        kernel.emit(event, process.pid, {**data, "by": caller.agent})
-        process.touch()
+        kernel.happen(process, event, {**data, "by": caller.agent})
 
     def block(caller: Caller, rest: str) -> None:
         signal = signals.parse(rest)
         process.signals.refuse_kill(signal, "blocked")
         note("block", caller, signal=str(signal))
-        process.signals.block(signal)
 
     def unblock(caller: Caller, rest: str) -> None:
         signal = signals.parse(rest)
+        waiting = signal in process.signals.pending
         note("unblock", caller, signal=str(signal))
-        if process.signals.unblock(signal):
+        if waiting:
             kernel.deliver(process, signal)
 
     def budget(caller: Caller, rest: str) -> None:
         if not rest.isdecimal():
             raise invalid(f"budget takes a number of tokens, 0 for no limit, not {rest!r}")
         note("budget", caller, tokens=int(rest))
-        process.budget = dataclasses.replace(process.budget, tokens=int(rest))
 
     def say(caller: Caller, rest: str) -> None:
         if not rest:
@@ -302,7 +331,25 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
         if not process.live:
             raise invalid(f"process {process.pid} has ended; nobody would hear it")
         note("say", caller, text=rest)
-        process.inbox.append(rest)
+
+    def suspend(caller: Caller, rest: str) -> None:
+        who = f"process {caller.agent}" if caller.agent else "its owner"
+        _nothing(rest)
+        suspend_tree(kernel, process, f"{who} suspended it", caller)
+
+    def wake(caller: Caller, rest: str) -> None:
+        _nothing(rest)
+        wake_tree(kernel, process, caller)
+
+    def checkpoint(caller: Caller, rest: str) -> None:
+        _nothing(rest)
+        kernel.check_power(process, caller)
+        kernel.checkpoint(process, caller)
+
+    def fork(caller: Caller, rest: str) -> None:
+        if rest and not rest.isdecimal():
+            raise invalid(f"fork takes the number of a step, or nothing for the last one, not {rest!r}")
+        kernel.forks.fork(process, int(rest) if rest else None, caller)
 
     rows = [
         ("term", "end it: it may finish what it does for 10 s", send(Signal.TERM)),
@@ -310,6 +357,10 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
         ("int", "interrupt it", send(Signal.INT)),
         ("pause", "stop it before its next step", send(Signal.PAUSE)),
         ("resume", "let it go on", send(Signal.RESUME)),
+        ("suspend", "let it and its descendants do nothing until woken, over restarts too", suspend),
+        ("wake", "let it and its descendants go on where they stood", wake),
+        ("checkpoint", "see that all of it so far outlives a power cut", checkpoint),
+        ("fork [STEP]", "make a process that goes on from a step of it, the last one if none", fork),
         ("signal NAME", "send a signal: TERM KILL INT PAUSE RESUME", named),
         ("block NAME", "keep a signal waiting (not KILL)", block),
         ("unblock NAME", "let a signal through again", unblock),
@@ -317,15 +368,14 @@ def _commands(kernel: Kernel, process: Process) -> dict[str, CommandRow]:
         ("say TEXT", "add a message of the user before its next step", say),
         *capability_commands(kernel, process),
     ]
-    rows += supervisor_commands(kernel, process)
+    rows += supervisor_commands(process)
     rows += group_commands(kernel, process)
     return {usage.partition(" ")[0]: CommandRow(usage, text, run) for usage, text, run in rows}
 
 
-def _nothing(rest: str, signal: Signal) -> Signal:
+def _nothing(rest: str) -> None:
     if rest:
         raise invalid(f"this command takes nothing after it, but got {rest!r}")
-    return signal
 
 
 FILES: dict[str, Row] = {

@@ -13,6 +13,7 @@ from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
+from rnixfs.state.store import Keep
 from rnixfs.types import Caller
 from rnixfs.vfs import check_name
 
@@ -94,7 +95,7 @@ class Groups:
             raise SyscallError(
                 Code.RESOURCE_EXHAUSTED, f"there may be {limits.GROUPS_MAX} process groups; remove some"
             )
-        self._kernel.emit("make_group", 0, {"group": name})
+        self._kernel.emit("make_group", 0, {"group": name, "lasting": lasting})
         group = self._groups[name] = Group(name, lasting)
         return group
 
@@ -113,8 +114,16 @@ class Groups:
         self._discard(group)
 
     def _discard(self, group: Group) -> None:
-        self._kernel.emit("remove_group", 0, {"group": group.name})
+        self._kernel.emit("remove_group", 0, {"group": group.name}, Keep.VITAL)
         del self._groups[group.name]
+
+    def restore(self, name: str, members: list[Process], *, lasting: bool) -> None:
+        """Have a group as the log tells it, when the system starts."""
+        group = self._groups.setdefault(name, Group(name, lasting))
+        group.lasting = lasting
+        for process in members:
+            group.members[process.pid] = process
+            self._of.setdefault(process.pid, {})[name] = None
 
     # --- coming and going ---
 
@@ -215,6 +224,41 @@ def signal_tree(kernel: "Kernel", root: Process, signal: Signal, caller: Caller)
         tree.update((one.pid, one) for one in new)
         reached += deliver_to(kernel, new, signal)
     return reached
+
+
+def suspend_tree(kernel: "Kernel", root: Process, reason: str, caller: Caller) -> int:
+    """Suspend a process and all its descendants; returns how many it did anything to.
+
+    Ancestors are never concerned: they wait, as for any child that takes its time.
+
+    Raises:
+        SyscallError: PERMISSION without power over the root, INVALID where it has ended.
+    """
+    return sum(kernel.suspend(one, reason) for one in _tree(kernel, root, caller))
+
+
+def wake_tree(kernel: "Kernel", root: Process, caller: Caller) -> int:
+    """Wake a process and all those of its descendants that are suspended; returns how many they are.
+
+    Raises:
+        SyscallError: PERMISSION, INVALID where it has ended or nobody is suspended, and what one of them
+            needs and is not there; nobody is woken then.
+    """
+    suspended = [one for one in _tree(kernel, root, caller) if one.suspended]
+    if not suspended:
+        raise invalid(f"process {root.pid} is {root.state}; only a suspended one can be woken")
+    for one in suspended:
+        kernel.launcher.check_ready(one.launch)
+    for one in suspended:
+        kernel.wake(one)
+    return len(suspended)
+
+
+def _tree(kernel: "Kernel", root: Process, caller: Caller) -> list[Process]:
+    kernel.check_power(root, caller)
+    if not root.live:
+        raise invalid(f"process {root.pid} has ended")
+    return _newcomers([root], {})
 
 
 def _newcomers(roots: list[Process], known: dict[int, Process]) -> list[Process]:

@@ -15,6 +15,7 @@ from rnixfs import limits
 from rnixfs.device import json_line
 from rnixfs.errors import Code, SyscallError
 from rnixfs.initfile import InitPlan, InitUnit
+from rnixfs.proc.groups import wake_tree
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.supervision import ChildSpec, stop_seconds
@@ -44,13 +45,15 @@ class Unit:
 
     @property
     def state(self) -> str:
-        """Where it stands: waiting, running, ended, failed, or stopped because of another's failure."""
+        """Where it stands: waiting, running, suspended, ended, failed, or stopped for another's failure."""
         if self.taken_back:
             return "rolled back"
         if self.reason:
             return "failed"
         if self.process is None:
             return "waiting"
+        if self.process.suspended:
+            return "suspended"
         return "running" if self.process.live else "ended"
 
     def row(self) -> dict[str, Any]:
@@ -168,7 +171,9 @@ class Init:
     async def _bring_up(self, unit: Unit) -> str:
         """Start a unit; returns what went wrong."""
         try:
-            process = self._kernel.spawn(unit.plan.request, Caller(os.getuid(), os.getgid()))
+            process = self._again(unit) or self._kernel.spawn(
+                unit.plan.request, Caller(os.getuid(), os.getgid())
+            )
         except SyscallError as error:
             return f"could not be started: {error.reason}"
         unit.process = process
@@ -179,6 +184,18 @@ class Init:
             await process.done.wait()
         end = process.exit
         return f"ended at once with code {end.code}: {end.reason}" if end is not None and end.code else ""
+
+    def _again(self, unit: Unit) -> Process | None:
+        """The process of a unit that ran when the system stopped, woken; None without one.
+
+        One that somebody suspended stays as it is: a restart is no reason to go against that.
+        """
+        for process in self._kernel.live():
+            if process.parent is None and process.suspended and process.launch.request == unit.plan.request:
+                if process.stopped_with_system:
+                    wake_tree(self._kernel, process, Caller(os.getuid(), os.getgid()))
+                return process
+        return None
 
     async def _take_back(self, started: list[Unit]) -> None:
         """Stop units, the last one first."""

@@ -249,6 +249,8 @@ class Pipe:
         number: names it in `pipe:[n]`.
         size: bytes it holds; `piece` is how many of them one write puts in without being parted.
         on_close: called each time an open of it was closed.
+        moving: called before bytes come in (`pipe_write`) or go out (`pipe_read`), with the bytes; what it
+            raises keeps them from moving.
     """
 
     def __init__(
@@ -256,6 +258,7 @@ class Pipe:
         number: int,
         size: int = limits.PIPE_BYTES,
         on_close: Callable[["Pipe"], None] = lambda _pipe: None,
+        moving: Callable[["Pipe", str, bytes], None] = lambda _pipe, _event, _data: None,
     ) -> None:
         self.number = number
         self.size = size
@@ -265,6 +268,7 @@ class Pipe:
         self.writers = 0
         self.pulse = Pulse()
         self.on_close = on_close
+        self.moving = moving
         self._was_read = False
         self._was_written = False
         self._hung_up = False
@@ -316,6 +320,15 @@ class Pipe:
         self._hung_up = True
         self.pulse.fire()
 
+    def restore(self, event: str, data: bytes, count: int) -> None:
+        """Move bytes as an event of the log says, when the system starts; the opens of then are closed."""
+        if event == "pipe_write":
+            self._was_written = True
+            self.data += data
+        else:
+            self._was_read = True
+            del self.data[:count]
+
     def take(self, size: int) -> bytes:
         """At most `size` bytes; b"" at the end.
 
@@ -325,8 +338,9 @@ class Pipe:
         if not self.data and not self.ended and size:
             raise trio.WouldBlock
         data = bytes(self.data[:size])
-        del self.data[:size]
         if data:
+            self.moving(self, "pipe_read", data)
+            del self.data[:size]
             self.pulse.fire()
         return data
 
@@ -345,6 +359,7 @@ class Pipe:
         if self.room < least:
             raise trio.WouldBlock
         count = min(len(data), self.room)
+        self.moving(self, "pipe_write", data[:count])
         self.data += data[:count]
         self.pulse.fire()
         return count

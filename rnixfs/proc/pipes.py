@@ -12,6 +12,7 @@ from rnixfs.device import Body, Description, Job, Sink, json_line
 from rnixfs.errors import Code, SyscallError, invalid, not_found
 from rnixfs.node import Dir, File, FixedDir, Node, StreamNode, fixed_link, refuse_reading
 from rnixfs.proc.ipc import Pipe
+from rnixfs.state.store import Keep
 from rnixfs.types import Caller, Kind, Stat
 
 if TYPE_CHECKING:
@@ -62,10 +63,34 @@ class Pipes(Dir):
         """
         self._expire()
         self._check(name)
-        pipe = Pipe(self._kernel.channels.next_pipe(), on_close=self._closed)
-        self._kernel.emit("pipe", caller.agent, {"pipe": pipe.number, "name": name})
-        self._pipes[pipe.number] = _Listed(pipe, name, trio.current_time())
+        number = self._kernel.channels.next_pipe()
+        self._kernel.emit("pipe", 0, {"pipe": number, "name": name, "by": caller.agent})
+        return self._add(number, name)
+
+    def _add(self, number: int, name: str) -> Pipe:
+        pipe = Pipe(number, on_close=self._closed, moving=self._moving)
+        self._pipes[number] = _Listed(pipe, name, trio.current_time())
         return pipe
+
+    def _moving(self, pipe: Pipe, event: str, data: bytes) -> None:
+        about: dict[str, object] = {"pipe": pipe.number, "bytes": len(data)}
+        if event == "pipe_write":
+            about["data"] = data.decode("latin-1")  # each byte a character, so that JSON can hold it
+        self._kernel.emit(event, 0, about)
+
+    def restore(self) -> None:
+        """Have the pipes as the log tells them, when the system starts."""
+        for record in self._kernel.log.load(0, ("pipe", "pipe_write", "pipe_read", "pipe_removed")):
+            number = record.data["pipe"]
+            self._kernel.channels.pipe_seen(number)
+            listed = self._pipes.get(number)
+            if record.event == "pipe":
+                self._add(number, record.data["name"])
+            elif record.event == "pipe_removed":
+                self._pipes.pop(number, None)
+            elif listed is not None:
+                data = record.data.get("data", "").encode("latin-1")
+                listed.pipe.restore(record.event, data, record.data["bytes"])
 
     def _check(self, name: str) -> None:
         if name and (vfs.check_name(name).isdecimal() or name.startswith(".")):
@@ -83,9 +108,9 @@ class Pipes(Dir):
 
     def _expire(self) -> None:
         before = trio.current_time() - limits.PIPE_UNUSED_SECONDS
-        for number, one in list(self._pipes.items()):
+        for one in list(self._pipes.values()):
             if one.pipe.unused and one.unused_since <= before:
-                del self._pipes[number]
+                self._remove(one.pipe, 0)
 
     def _closed(self, pipe: Pipe) -> None:
         listed = self._pipes.get(pipe.number)
@@ -93,7 +118,7 @@ class Pipes(Dir):
             return
         listed.unused_since = trio.current_time()
         if pipe.done:
-            del self._pipes[pipe.number]
+            self._remove(pipe, 0)
 
     def pipe(self, number: int) -> Pipe:
         """The pipe with a number.
@@ -133,9 +158,12 @@ class Pipes(Dir):
         if not isinstance(node, PipeDir):
             raise SyscallError(Code.NOT_DIRECTORY, f"{name} is a link; rmdir the number it leads to")
         pipe = self.pipe(node.number)
-        self._kernel.emit("pipe_removed", caller.agent, {"pipe": pipe.number})
-        del self._pipes[pipe.number]
+        self._remove(pipe, caller.agent)
         pipe.hang_up()
+
+    def _remove(self, pipe: Pipe, by: int) -> None:
+        self._kernel.emit("pipe_removed", 0, {"pipe": pipe.number, "by": by}, Keep.VITAL)
+        del self._pipes[pipe.number]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,9 +16,12 @@ import trio
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, printable
 from rnixfs.node import Broadcast, Dir, File, Journal, Pulse, StreamFile
+from rnixfs.proc.birth import Birth, Origin, applied, differences
 from rnixfs.proc.board import Board
 from rnixfs.proc.context import Context
+from rnixfs.proc.progress import Progress
 from rnixfs.proc.records import StepRecord
+from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Signal, Signals
 from rnixfs.proc.state import LIVE, Exit, State
 from rnixfs.proc.supervision import SupervisorSpec
@@ -35,6 +38,12 @@ Program = Callable[["Syscalls"], Awaitable[Exit]]
 
 
 log = logging.getLogger(__name__)
+
+STOPPED = "the system stopped while it ran"
+"""Why a process is suspended that ran when the system was killed."""
+
+SHUT_DOWN = "the system was stopped"
+"""Why a process is suspended that ran when the system ended in order."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class Launch:
         place: where it stands on the host.
         binds: nodes of its own in its view.
         supervisor: what it supervises; its children then end with it, whatever ends it.
+        request: how it was asked for.
+        origin: what it was forked from.
     """
 
     intent: str
@@ -85,6 +96,65 @@ class Launch:
     place: Place
     binds: dict[str, Any] = dataclasses.field(default_factory=dict)
     supervisor: SupervisorSpec | None = None
+    request: SpawnRequest | None = None
+    origin: Origin | None = None
+
+    @classmethod
+    def again(
+        cls, birth: Birth, program: Program, env: dict[str, str], binds: dict[str, Any] | None = None
+    ) -> "Launch":
+        """What a process was started with, from its first event.
+
+        Args:
+            birth: the event.
+            program: what it runs.
+            env: the daemon's environment.
+            binds: nodes of its own in its view.
+        """
+        return cls(
+            intent=birth.intent,
+            program=program,
+            agent=birth.agent,
+            skills=birth.skills,
+            provider=birth.provider,
+            model=birth.model,
+            system_prompt=birth.system_prompt,
+            allowed=birth.allowed_devices,
+            budget=Budget(birth.max_steps, birth.tokens, birth.cost_usd, birth.timeout_ms),
+            place=Place(birth.cwd, applied(birth.env, env), birth.roots, birth.writable),
+            binds=binds or {},
+            supervisor=birth.supervisor,
+            request=birth.request,
+            origin=birth.origin,
+        )
+
+    def birth(self, uuid: str, ppid: int, depth: int, key: str, env: dict[str, str]) -> Birth:
+        """The first event of a process that is started with this; the counterpart of `again`."""
+        budget, place = self.budget, self.place
+        return Birth(
+            uuid=uuid,
+            ppid=ppid,
+            depth=depth,
+            intent=self.intent,
+            agent=self.agent,
+            skills=self.skills,
+            provider=self.provider,
+            model=self.model,
+            system_prompt=self.system_prompt,
+            allowed_devices=self.allowed,
+            max_steps=budget.max_steps,
+            tokens=budget.tokens,
+            cost_usd=budget.cost_usd,
+            timeout_ms=budget.timeout_ms,
+            cwd=place.cwd,
+            roots=place.roots,
+            writable=place.writable,
+            env=differences(place.env, env),
+            supervisor=self.supervisor,
+            request=self.request,
+            key=key,
+            origin=self.origin,
+        )
 
 
 class Stopwatch:
@@ -106,6 +176,10 @@ class Stopwatch:
         """Go on."""
         if self._since is None:
             self._since = trio.current_time()
+
+    def set(self, seconds: float) -> None:
+        """Stand still at a time."""
+        self._before, self._since = seconds, None
 
 
 @dataclasses.dataclass(slots=True)
@@ -133,6 +207,20 @@ class Process:
         parent: its parent, None for a child of process 0.
         launch: what it is to do.
         view: makes its view, given its rights.
+        born: its first event, where it is made anew from its log.
+        bound: the rights that bound its own; the parent's if None.
+
+    Attributes:
+        past_ppid: the parent's pid, of one that ended as the child of a process that is gone.
+        run: how often its program was started; what a program does counts only in the run it belongs to.
+        parked: set while no task of it runs.
+        suspended: why it is suspended, empty while it is not.
+        inherited: how many of its steps were made by the process that it was forked from.
+        heard: pids of ended children that its program knows of.
+        unheard: pids of those that others reaped before, as its log tells it.
+        keep: puts bytes into a journal of its own that outlives the system.
+        settle: makes sure that what was kept so far does.
+        note: makes a decision of a supervisor an event.
     """
 
     def __init__(
@@ -141,12 +229,22 @@ class Process:
         parent: "Process | None",
         launch: Launch,
         view: Callable[["Process", Rights], View],
+        born: Birth | None = None,
+        bound: Rights | None = None,
     ) -> None:
         self.pid = pid
-        self.uuid = uuid7()
+        self.uuid = born.uuid if born is not None else uuid7()
         self.parent = parent
-        self.depth: int = parent.depth + 1 if parent is not None else 1
+        above = parent.depth if parent is not None else 0
+        self.depth: int = born.depth if born is not None else above + 1
         self.launch = launch
+        self.past_ppid = 0
+        self.run = 0
+        self.parked = trio.Event()
+        self.parked.set()
+        self.suspended = ""
+        self.keep: Callable[[str, bytes], None] = lambda _name, _data: None
+        self.settle: Callable[[], None] = lambda: None
         self.state = State.CREATED
         self.started_ns = time.time_ns()
         self.changed_ns = self.started_ns
@@ -160,15 +258,21 @@ class Process:
         self.prompt_tokens = 0
         self.cost_usd = 0.0
         self.steps = 0
+        self.inherited = 0
         self.budget = launch.budget
         self.context = Context(launch.system_prompt)
+        self.progress = Progress()
         self.contexts = {1: self.context}
         self.next_context = 2
-        self.rights: Rights = Rights(launch.allowed, parent.rights if parent is not None else None)
+        if bound is None and parent is not None:
+            bound = parent.rights
+        self.rights: Rights = Rights(launch.allowed, bound)
         self.view = view(self, self.rights)
         self.caller = Caller(os.getuid(), os.getgid(), agent=pid)
         self.children: dict[int, Process] = {}
         self.untold: dict[int, Process] = {}  # ended children that its program has not heard of
+        self.heard: set[int] = set()
+        self.unheard: list[int] = []
         self.files: dict[int, OpenFile] = {}
         self.signals = Signals()
         self.handlers: dict[Signal, Callable[[Signal], None]] = {}
@@ -181,10 +285,13 @@ class Process:
         self.threads = ThreadTable(self.say)
         self.news = Pulse()
         spec = launch.supervisor
-        self.board = Board(spec, self.touch, self.news.fire) if spec is not None else None
-        self.trace = Journal()
+        self.note: Callable[[dict[str, Any]], None] = lambda _data: None
+        self.board: Board | None = None
+        if spec is not None:
+            self.board = Board(spec, self.touch, self.news.fire, lambda data: self.note(data))
+        self.trace = Journal(settle=lambda: self.settle())
         self.trace_live = Broadcast()
-        self.log = Journal()
+        self.log = Journal(settle=lambda: self.settle())
         self.log_live = Broadcast()
         self.steps_journal = Journal()
         self.step_records: list[bytes] = []
@@ -199,13 +306,33 @@ class Process:
         return self.state in LIVE
 
     @property
+    def runs(self) -> bool:
+        """Whether its time counts: neither paused, suspended nor ended."""
+        return not (self.paused or self.suspended or self.exit is not None)
+
+    @property
     def ppid(self) -> int:
         """The parent's pid; 0 for children of the system."""
-        return self.parent.pid if self.parent is not None else 0
+        return self.parent.pid if self.parent is not None else self.past_ppid
 
     def touch(self) -> None:
         """Remember that something of it changed now."""
         self.changed_ns = time.time_ns()
+
+    @property
+    def stopped_with_system(self) -> bool:
+        """Whether it is suspended only because the system stopped."""
+        return self.suspended in (STOPPED, SHUT_DOWN)
+
+    def forget_ends(self, pids: Iterable[int]) -> None:
+        """The program has heard of the end of these children."""
+        for pid in pids:
+            self.heard.add(pid)
+            self.untold.pop(pid, None)
+
+    def set_budget(self, tokens: int) -> None:
+        """Give it another budget of tokens; 0 for no limit."""
+        self.budget = dataclasses.replace(self.budget, tokens=tokens)
 
     def descends_from(self, pid: int) -> bool:
         """Whether `pid` is this process or one of its ancestors."""
@@ -271,8 +398,11 @@ class Process:
                 name: printable(one) if isinstance(one, str) else one for name, one in record.args.items()
             }
             data = msgspec.json.encode(record)
+        self.keep("trace", data + b"\n")
         self.trace.append(data + b"\n", time.time_ns())
         if self.trace_live:
+            # What somebody sees is kept before.
+            self.settle()
             self.trace_live.push((line(record) + "\n").encode())
 
     def say(self, category: str, text: str) -> None:
@@ -280,8 +410,11 @@ class Process:
         stamp = f"[{trio.current_time() - self.born:7.3f}s] {category} "
         body = text.rstrip().replace("\n", "\n" + " " * 4)
         data = f"{stamp}{body}\n".encode("utf-8", "replace")
+        self.keep("log", data)
         self.log.append(data, time.time_ns())
-        self.log_live.push(data)
+        if self.log_live:
+            self.settle()
+            self.log_live.push(data)
 
     def follow_log(self) -> StreamFile:
         """A reader of the log from its start on."""
@@ -290,10 +423,10 @@ class Process:
             reader.prepend(bytes(self.log.data))
         return reader
 
-    def add_step(self, record: StepRecord) -> None:
+    def add_step(self, record: StepRecord, now_ns: int) -> None:
         """Add a step's record."""
         data = msgspec.json.encode(record) + b"\n"
-        self.steps_journal.append(data, time.time_ns())
+        self.steps_journal.append(data, now_ns)
         self.step_records.append(data)
 
     # --- what files show ---
@@ -306,6 +439,7 @@ class Process:
             "uuid": self.uuid,
             "state": self.state,
             "paused": self.paused,
+            "suspended": self.suspended,
             "intent": self.launch.intent,
             "agent": self.launch.agent,
             "skills": self.launch.skills,
@@ -330,6 +464,7 @@ class Process:
             self.elapsed_ms(),
             self.state,
             self.paused,
+            self.suspended,
             self.model_used,
             self.tokens_used,
             self.cost_usd,

@@ -6,10 +6,23 @@ import msgspec
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
+from rnixfs.idempotency import FIELD, check_key
 from rnixfs.proc import supervision
 from rnixfs.proc.supervision import SupervisorSpec
 
 _AGENTS_FIELDS = (*supervision.AGENTS_FIELDS, "skills", "max_steps", "max_cost_usd", "system_prompt")
+
+
+class ForkFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The process that a new one is to be made from.
+
+    Args:
+        source: its pid or UUID; it may have ended.
+        step: the last of its steps that the new one has been through; 0 for none, None for its last one.
+    """
+
+    source: str
+    step: int | None = None
 
 
 class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -31,6 +44,8 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
         cwd: absolute folder it works in.
         env: environment of its programs; replaces the daemon's.
         supervisor: makes it a supervisor of these children; it needs no intent then.
+        fork: makes it from another process, which gives all else but the idempotency key.
+        idempotency_key: the same caller with the same key and request gets the same process.
     """
 
     intent: str = ""
@@ -48,6 +63,8 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     cwd: str = ""
     env: dict[str, str] | None = None
     supervisor: SupervisorSpec | None = None
+    fork: ForkFrom | None = None
+    idempotency_key: str = ""
 
 
 def read_spawn(body: object) -> SpawnRequest:
@@ -60,11 +77,16 @@ def read_spawn(body: object) -> SpawnRequest:
         request = msgspec.convert({"intent": body} if isinstance(body, str) else body, SpawnRequest)
     except (msgspec.ValidationError, RecursionError) as error:
         raise invalid(f"not a spawn request: {error}{supervision.hint(str(error))}") from None
+    if isinstance(body, dict) and FIELD in body:
+        check_key(body[FIELD])
     _check(request)
     return request
 
 
 def _check(request: SpawnRequest) -> None:
+    if request.fork is not None:
+        _check_fork(request, request.fork)
+        return
     if request.supervisor is not None:
         supervision.refuse_agents_fields(request, "", _AGENTS_FIELDS)
         supervision.check(request.supervisor)
@@ -80,6 +102,13 @@ def _check(request: SpawnRequest) -> None:
     for path in request.allowed_devices or ():
         if not path.startswith("/"):
             raise invalid(f'"allowed_devices" holds {path!r}; paths start with / such as /dev/shell')
+
+
+def _check_fork(request: SpawnRequest, fork: ForkFrom) -> None:
+    if request != SpawnRequest(fork=fork, idempotency_key=request.idempotency_key):
+        raise invalid('a request with "fork" has no other field but "idempotency_key"')
+    if fork.step is not None and fork.step < 0:
+        raise invalid(f'"fork.step" is {fork.step}; it must be 0 (before the first step) or more')
 
 
 def _not_negative(request: SpawnRequest, *fields: str) -> None:

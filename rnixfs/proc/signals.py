@@ -49,14 +49,20 @@ class Signals:
         self.pending: set[Signal] = set()
         self.handled: set[Signal] = set()
 
-    def resolve(self, signal: Signal) -> Disposition:
-        """Decide on a signal that arrives; a blocked one is kept, once."""
+    def disposition(self, signal: Signal) -> Disposition:
+        """What becomes of a signal that arrives now."""
         if signal is Signal.KILL:
             return Disposition.DEFAULT
         if signal in self.blocked:
-            self.pending.add(signal)
             return Disposition.PEND
         return Disposition.HANDLE if signal in self.handled else Disposition.DEFAULT
+
+    def resolve(self, signal: Signal) -> Disposition:
+        """Decide on a signal that arrives; a blocked one is kept, once."""
+        disposition = self.disposition(signal)
+        if disposition is Disposition.PEND:
+            self.pending.add(signal)
+        return disposition
 
     def block(self, signal: Signal) -> None:
         """Keep a signal until it is unblocked.

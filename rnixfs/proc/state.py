@@ -29,6 +29,7 @@ class Event(enum.StrEnum):
 
 NEXT: dict[tuple[State, Event], State] = {
     (State.CREATED, Event.START): State.RUNNING,
+    (State.CREATED, Event.SUSPEND): State.SUSPENDED,
     (State.CREATED, Event.EXIT): State.ZOMBIE,
     (State.RUNNING, Event.SUSPEND): State.SUSPENDED,
     (State.RUNNING, Event.EXIT): State.ZOMBIE,

@@ -7,9 +7,7 @@ from rnixfs.errors import invalid
 from rnixfs.kernel import Kernel
 from rnixfs.node import Document, Node
 from rnixfs.proc.board import Board, Verb
-from rnixfs.proc.groups import signal_tree
 from rnixfs.proc.process import Process
-from rnixfs.proc.signals import Signal
 from rnixfs.types import Caller
 
 Command = tuple[str, str, Callable[[Caller, str], None]]
@@ -30,24 +28,11 @@ def supervisor_file(_kernel: Kernel, process: Process) -> Node:
     )
 
 
-def supervisor_commands(kernel: Kernel, process: Process) -> list[Command]:
-    """The commands for a process with all below it, and those for the children of a supervisor."""
-    subtree = [
-        ("suspend", "pause it and all below it", _to_all(kernel, process, Signal.PAUSE)),
-        ("wake", "let it and all below it go on", _to_all(kernel, process, Signal.RESUME)),
-    ]
+def supervisor_commands(process: Process) -> list[Command]:
+    """The commands for the children of a supervisor; none for any other process."""
     if process.board is None:
-        return subtree
-    return subtree + [(f"{verb} CHILD", _HELP[verb], _order(process.board, verb)) for verb in Verb]
-
-
-def _to_all(kernel: Kernel, process: Process, signal: Signal) -> Callable[[Caller, str], None]:
-    def run(caller: Caller, rest: str) -> None:
-        if rest:
-            raise invalid(f"this command takes nothing after it, but got {rest!r}")
-        signal_tree(kernel, process, signal, caller)
-
-    return run
+        return []
+    return [(f"{verb} CHILD", _HELP[verb], _order(process.board, verb)) for verb in Verb]
 
 
 def _order(board: Board, verb: Verb) -> Callable[[Caller, str], None]:

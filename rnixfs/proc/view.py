@@ -86,6 +86,10 @@ class Rights:
                 `limits.CAPS_MAX`.
         """
         self.check_grant(path)
+        self.allow(path)
+
+    def allow(self, path: str) -> None:
+        """What `grant` does, unchecked: a grant of the log was right when it was made."""
         self._forget(path)
         self.allowed.add(path)
 
@@ -101,6 +105,10 @@ class Rights:
             SyscallError: RESOURCE_EXHAUSTED past `limits.CAPS_MAX`.
         """
         self.check_revoke(path)
+        self.deny(path)
+
+    def deny(self, path: str) -> None:
+        """What `revoke` does, unchecked."""
         self._forget(path)
         self.denied.add(path)
 

@@ -3,14 +3,19 @@
 An ordinary program on system calls. What to do after an end is decided by `proc.supervision`; here it is
 done. Whatever happens next (a child's end, an order, a signal) is taken one at a time, and a child that is
 being stopped is waited for, so that two incarnations of one child never run side by side.
+
+Where it stands is on its board, which the log makes, so it may be stopped anywhere and started again: each
+incarnation of a child has a key, under which it is made once; an end is on the board before the child is
+reaped; and what was decided after an end is done again from its beginning, which changes nothing where it
+was done.
 """
 
-from collections import deque
+import time
 
 import msgspec
 import trio
 
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, LogError, SyscallError
 from rnixfs.proc.board import Child, ChildState, Order, Verb
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.signals import Signal
@@ -26,9 +31,10 @@ async def supervise(sys: Syscalls) -> Exit:
     return await _Supervisor(sys).run()
 
 
-def request_of(child: ChildSpec) -> SpawnRequest:
-    """The request that makes a child."""
+def request_of(child: ChildSpec, key: str = "") -> SpawnRequest:
+    """The request that makes a child; of those with the same key one is made."""
     return SpawnRequest(
+        idempotency_key=key,
         intent=child.intent,
         agent=child.agent,
         provider=child.provider,
@@ -43,14 +49,19 @@ class _Supervisor:
         self.sys = sys
         self.board = sys.board
         self.spec = self.board.spec
-        self.restarts: list[float] = []
-        self.ends: deque[tuple[Child, Exit]] = deque()
-        self.leave = ""
+        # The log has times of day; in between, only the clock that stands still with the program counts.
+        ago = trio.current_time() - time.time()
+        self.restarts = [since + ago for since in self.board.restarts]
+
+    @property
+    def leave(self) -> str:
         """Why it is to end, empty while it is not."""
+        return self.board.leave
 
     async def run(self) -> Exit:
         for signal in _TOLD:
             self.sys.on_signal(signal, self._told)
+        await self._recover()
         await self._start_all()
         self.board.started.set()
         while not self.leave and self._has_work():
@@ -58,22 +69,41 @@ class _Supervisor:
         return await self._finish()
 
     def _told(self, signal: Signal) -> None:
-        self.leave = self.leave or _TOLD[signal]
+        self.board.go(_TOLD[signal])
+
+    async def _recover(self) -> None:
+        """Finish what was begun when the system stopped."""
+        for child in self.board.children.values():
+            if child.state is ChildState.STOPPING and not self.leave:
+                await self._stop(child, self._meant(child.spec.name))
+        if self.board.plan.start and not self.leave:
+            await self._carry_out()
+
+    def _meant(self, name: str) -> ChildState | None:
+        """Where a child was to stand that was being stopped: for a sibling's sake, else on an order."""
+        plan = self.board.plan
+        if name in plan.start:
+            return ChildState.WAITING
+        return None if name in plan.stop else ChildState.STOPPED
 
     def _has_work(self) -> bool:
         # A child that was stopped on order may be started by another order.
         stopped = any(child.state is ChildState.STOPPED for child in self.board.children.values())
-        return bool(stopped or self.board.wanted() or self.board.orders or self.ends)
+        return bool(stopped or self.board.wanted() or self.board.orders or self.board.undecided)
 
     async def _start_all(self) -> None:
         for child in self.board.children.values():
             if self.leave:
                 return
+            if child.state is not ChildState.WAITING:
+                continue  # it was started before the system stopped
             try:
                 await self._start(child)
+            except LogError:
+                raise
             except SyscallError as error:
                 self.board.end(child, Exit(ExitCode.ERROR, error.reason))
-                self.leave = f"start_failed: {child.spec.name!r} could not be started: {error.reason}"
+                self.board.go(f"start_failed: {child.spec.name!r} could not be started: {error.reason}")
 
     async def _finish(self) -> Exit:
         for child in reversed(self.board.children.values()):
@@ -89,8 +119,9 @@ class _Supervisor:
 
     async def _turn(self) -> None:
         await self._while_paused()
-        if self.ends:
-            await self._after_end(*self.ends.popleft())
+        if self.board.undecided:
+            name, exit_ = self.board.undecided[0]
+            await self._after_end(self.board.children[name], exit_)
         elif self.board.orders:
             await self._obey(self.board.orders.popleft())
         elif not self.leave:
@@ -104,13 +135,15 @@ class _Supervisor:
         # With those that somebody else put under this supervisor, so that they do not stay zombies, and
         # with the pids on the board, since somebody may have reaped one of them before us.
         running = (child.pid for child in self.board.wanted() if child.state is ChildState.RUNNING)
-        ended = await self.sys.wait_any({*running, *self.sys.children}, until=self._called)
-        child = self.board.current(ended.pid) if ended is not None else None
-        if ended is not None and child is not None:
-            self.board.end(child, ended.exit, ended.result)
+        ended = await self.sys.wait_any({*running, *self.sys.uncollected}, until=self._called, heard=False)
+        if ended is None:
+            return
+        child = self.board.current(ended.pid)
+        if child is not None:
+            self.board.end(child, ended.exit, ended.result, undecided=True)
             how = f"code {ended.exit.code}: {ended.exit.reason}"
             self.sys.say("output", f"{child.spec.name!r}, process {ended.pid}, ended with {how}")
-            self.ends.append((child, ended.exit))
+        self.sys.collect(ended.pid)
 
     def _called(self) -> bool:
         return bool(self.leave or self.board.orders)
@@ -122,21 +155,32 @@ class _Supervisor:
         wanted = [one.spec.name for one in self.board.wanted()]
         what = decide(self.spec, child.spec.name, exit_.code, wanted, self.restarts, now)
         if what.give_up:
-            self.leave = self._too_many(child, exit_)
+            self.board.go(self._too_many(child, exit_))
+            self.board.decide(0)
             return
         if not what.start:
+            self.board.decide(0)
             return
         self.restarts = [*recent(self.restarts, self.spec.max_window, now), now]
-        self.board.mark(child, ChildState.WAITING)
-        for name in what.stop:
-            await self._make_way(self.board.children[name], again=name in what.start)
-        await self._start_again(what.start)
+        self.board.decide(time.time(), what.start, what.stop)
+        await self._carry_out()
+
+    async def _carry_out(self) -> None:
+        """Do what was decided last; of a part that was done already nothing is done again."""
+        plan = self.board.plan
+        for name in plan.stop:
+            await self._make_way(self.board.children[name], again=name in plan.start)
+        await self._start_again(plan.start)
+        self.board.settled()
 
     async def _make_way(self, child: Child, again: bool) -> None:
         """Stop a child for a sibling's sake; one whose work was done just before stays ended."""
-        ended = await self.sys.wait_any([child.pid], until=lambda: True)
+        if child.state is not ChildState.RUNNING:
+            return
+        ended = await self.sys.wait_any([child.pid], until=lambda: True, heard=False)
         if ended is not None and ends_for_good(child.spec, ended.exit.code):
             self.board.end(child, ended.exit, ended.result)
+            self.sys.collect(child.pid)
         else:
             await self._stop(child, ChildState.WAITING if again else None)
 
@@ -153,12 +197,13 @@ class _Supervisor:
                 continue
             try:
                 await self._start(child)
+            except LogError:
+                raise
             except SyscallError as error:
                 # As if it had ended at once. Those after it wait; the next decision starts them.
                 failure = Exit(ExitCode.ERROR, f"could not be started: {error.reason}")
-                self.board.end(child, failure)
+                self.board.end(child, failure, undecided=True)
                 self.sys.say("warning", f"{child.spec.name!r} {failure.reason}")
-                self.ends.append((child, failure))
                 return
 
     # --- orders ---
@@ -170,7 +215,10 @@ class _Supervisor:
                 await self._stop(child, ChildState.STOPPED)
                 self.board.mark(child, ChildState.STOPPED)
             if order.verb is not Verb.STOP and child.state is not ChildState.RUNNING:
+                self.board.mark(child, ChildState.WAITING)  # on the board first: a restart goes on with it
                 await self._start(child)
+        except LogError:
+            raise
         except SyscallError as error:
             self.board.mark(child, ChildState.STOPPED)
             self.sys.say("warning", f"{order.verb} {order.name}: {error.reason}")
@@ -181,7 +229,9 @@ class _Supervisor:
     # --- one child ---
 
     async def _start(self, child: Child) -> None:
-        pid = await self.sys.spawn(request_of(child.spec))
+        # The incarnation's number makes the key: it grows with each that the board knows of.
+        begun = child.restarts + 1 if child.pid else 0
+        pid = await self.sys.spawn(request_of(child.spec, f"child\t{child.spec.name}/{begun}"))
         self.board.begin(child, pid)
         self.sys.say("output", f"started {child.spec.name!r} as process {pid}")
 
@@ -192,19 +242,18 @@ class _Supervisor:
             child: the child.
             then: its state after that; None for what its exit code says.
         """
-        if child.state is not ChildState.RUNNING:
+        if child.state not in (ChildState.RUNNING, ChildState.STOPPING):
             return
         self.board.mark(child, ChildState.STOPPING)
         await self._signal(child.pid, Signal.TERM)
-        ended = await self.sys.wait_any([child.pid], seconds=stop_seconds(child.spec))
+        ended = await self.sys.wait_any([child.pid], seconds=stop_seconds(child.spec), heard=False)
         if ended is None:
             self.sys.say("warning", f"{child.spec.name!r} did not stop in time; killing process {child.pid}")
             await self._signal(child.pid, Signal.KILL)
-            ended = await self.sys.wait_any([child.pid])
+            ended = await self.sys.wait_any([child.pid], heard=False)
         assert ended is not None
-        self.board.end(child, ended.exit, ended.result)
-        if then is not None:
-            self.board.mark(child, then)
+        self.board.end(child, ended.exit, ended.result, then=then)
+        self.sys.collect(child.pid)
 
     async def _signal(self, pid: int, signal: Signal) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import msgspec
@@ -11,8 +11,9 @@ import trio
 from rnixfs import limits
 from rnixfs.device import Description, ToolInfo
 from rnixfs.edits import render_list, render_read
-from rnixfs.errors import Code, SyscallError, invalid
+from rnixfs.errors import Code, LogError, SyscallError, invalid
 from rnixfs.llm import ToolCall, ToolSpec
+from rnixfs.proc.progress import Done
 from rnixfs.proc.request import read_spawn
 from rnixfs.proc.state import ChildEnd
 from rnixfs.syscalls import Syscalls
@@ -20,7 +21,9 @@ from rnixfs.traceline import clip
 from rnixfs.types import Kind
 from rnixfs.wire.openai import INVALID_ARGUMENTS
 
-Run = Callable[[Syscalls, dict[str, Any]], Awaitable[str]]
+Run = Callable[[Syscalls, dict[str, Any], str], Awaitable[tuple[str, list[int]]]]
+"""Does a call, given the arguments and the call's key; returns the result's text, and the children of whose
+end it tells."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -29,10 +32,11 @@ class Tool:
 
     Args:
         spec: as the model sees it.
-        run: does it; returns the result's text.
+        run: does it.
         parallel: whether it may run beside others of the same reply.
         device: the path whose use it needs.
         first: whether it goes before those that run side by side: it takes no time, and its order shows.
+        again: whether it may run again where nobody saw its end: it changes nothing, or does so once a key.
     """
 
     spec: ToolSpec
@@ -40,25 +44,7 @@ class Tool:
     parallel: bool
     device: str
     first: bool = False
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one call.
-
-    Args:
-        call: what was asked.
-        text: the result for the model.
-        error: `CODE: reason` of a failure, empty for success.
-        duration_ms: how long it took.
-        device: the path that was used, empty for an unknown tool.
-    """
-
-    call: ToolCall
-    text: str
-    error: str
-    duration_ms: int
-    device: str
+    again: bool = False
 
 
 async def collect(sys: Syscalls) -> dict[str, Tool]:
@@ -88,10 +74,11 @@ async def describe(sys: Syscalls, path: str) -> Description:
 
 
 def _device_tool(path: str, info: ToolInfo) -> Tool:
-    async def run(sys: Syscalls, arguments: dict[str, Any]) -> str:
-        return await ask(sys, path, {**arguments, **info.extra})
+    async def run(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
+        return await ask(sys, path, {**arguments, **info.extra}), []
 
-    return Tool(ToolSpec(info.name, info.description, info.input_schema), run, info.parallel, path)
+    spec = ToolSpec(info.name, info.description, info.input_schema)
+    return Tool(spec, run, info.parallel, path, again=info.read_only)
 
 
 async def ask(sys: Syscalls, path: str, request: object) -> str:
@@ -129,46 +116,84 @@ def raise_failure(answer: bytes, pid: int) -> None:
 # --- running calls ---
 
 
-async def run_calls(sys: Syscalls, tools: dict[str, Tool], calls: list[ToolCall]) -> list[Outcome]:
-    """Run the calls of one reply, side by side where all are safe to; results in the order of calls."""
-    found = [tools.get(call.name) for call in calls]
-    if len(calls) < 2 or not all(tool is not None and tool.parallel for tool in found):
-        return [await run_call(sys, tools, call) for call in calls]
-    outcomes = {
-        index: await run_call(sys, tools, calls[index])
-        for index, tool in enumerate(found)
-        if tool is not None and tool.first
-    }
+async def run_calls(
+    tools: dict[str, Tool],
+    calls: list[ToolCall],
+    ended: Collection[int],
+    one: Callable[[int, ToolCall], Awaitable[None]],
+) -> None:
+    """Run the calls of one reply, side by side where all are safe to.
+
+    Args:
+        tools: those that there are, by name.
+        calls: what the model asks for.
+        ended: the places in `calls` of those that are not to run.
+        one: runs the call at a place.
+    """
+    left = [place for place in range(len(calls)) if place not in ended]
+    found = {place: tools.get(calls[place].name) for place in left}
+    if len(left) < 2 or not all(tool is not None and tool.parallel for tool in found.values()):
+        for place in left:
+            await one(place, calls[place])
+        return
+    for place, tool in found.items():
+        if tool is not None and tool.first:
+            await one(place, calls[place])
     slots = trio.CapacityLimiter(limits.PARALLEL_TOOLS_MAX)
 
-    async def one(index: int) -> None:
+    async def beside(place: int) -> None:
         async with slots:
-            outcomes[index] = await run_call(sys, tools, calls[index])
+            await one(place, calls[place])
 
     async with trio.open_nursery() as nursery:
-        for index in range(len(calls)):
-            if index not in outcomes:
-                nursery.start_soon(one, index)
-    return [outcomes[index] for index in range(len(calls))]
+        for place, tool in found.items():
+            if tool is not None and not tool.first:
+                nursery.start_soon(beside, place)
 
 
-async def run_call(sys: Syscalls, tools: dict[str, Tool], call: ToolCall) -> Outcome:
-    """Run one call. Whatever fails becomes a result for the model."""
-    tool = tools.get(call.name)
-    started = trio.current_time()
-    error = ""
+def refused(tools: dict[str, Tool], call: ToolCall) -> SyscallError | None:
+    """Why a call cannot even start, None where it can."""
+    if call.name not in tools:
+        there = ", ".join(tools) or "none"
+        return SyscallError(Code.NOT_FOUND, f"there is no tool {call.name!r}; there are: {there}")
+    if INVALID_ARGUMENTS in call.arguments:
+        return invalid(f"the arguments are no JSON object: {clip(str(call.arguments[INVALID_ARGUMENTS]))}")
+    return None
+
+
+def fail(call: ToolCall, tool: Tool | None, failure: SyscallError, duration_ms: int = 0) -> Done:
+    """What comes of a call that failed: a result for the model that says why."""
+    text = msgspec.json.encode({"error": failure.as_dict()}).decode()
+    error = f"{failure.code}: {failure.reason}"
+    device = tool.device if tool is not None else ""
+    return Done(call.id, call.name, call.arguments, _cut(text), error, duration_ms, device)
+
+
+async def run_call(sys: Syscalls, tools: dict[str, Tool], call: ToolCall, key: str) -> Done:
+    """Run one call. Whatever fails becomes a result for the model.
+
+    Args:
+        sys: the system calls of the process.
+        tools: those that there are.
+        call: one that is not refused.
+        key: names this call for all time.
+
+    Raises:
+        LogError: the log cannot be written, so nothing more may happen.
+    """
+    tool, started = tools[call.name], trio.current_time()
     try:
-        if tool is None:
-            there = ", ".join(tools) or "none"
-            raise SyscallError(Code.NOT_FOUND, f"there is no tool {call.name!r}; there are: {there}")
-        if INVALID_ARGUMENTS in call.arguments:
-            raise invalid(f"the arguments are no JSON object: {clip(str(call.arguments[INVALID_ARGUMENTS]))}")
-        text = await tool.run(sys, call.arguments)
+        text, told = await tool.run(sys, call.arguments, key)
+    except LogError:
+        raise
     except SyscallError as failure:
-        error = f"{failure.code}: {failure.reason}"
-        text = msgspec.json.encode({"error": failure.as_dict()}).decode()
-    duration = int((trio.current_time() - started) * 1000)
-    return Outcome(call, _cut(text), error, duration, tool.device if tool is not None else "")
+        return fail(call, tool, failure, _milliseconds(started))
+    took = _milliseconds(started)
+    return Done(call.id, call.name, call.arguments, _cut(text), "", took, tool.device, told)
+
+
+def _milliseconds(since: float) -> int:
+    return int((trio.current_time() - since) * 1000)
 
 
 def _cut(text: str, most: int = limits.TOOL_OUTPUT_MAX) -> str:
@@ -203,11 +228,11 @@ def _host_path(sys: Syscalls, path: str) -> str:
     return "/dev/fs" + os.path.normpath(os.path.join(sys.launch.place.cwd, path))
 
 
-async def _read(sys: Syscalls, arguments: dict[str, Any]) -> str:
+async def _read(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
     path = _text(arguments, "path")
     data = await _bounded(sys, _host_path(sys, path))
     first, count = _number(arguments, "offset", 1), _number(arguments, "limit", limits.READ_LINES)
-    return msgspec.json.encode(render_read(data, path, first, count)).decode()
+    return msgspec.json.encode(render_read(data, path, first, count)).decode(), []
 
 
 async def _bounded(sys: Syscalls, path: str) -> bytes:
@@ -219,21 +244,25 @@ async def _bounded(sys: Syscalls, path: str) -> bytes:
     return await sys.read_file(path)
 
 
-async def _list(sys: Syscalls, arguments: dict[str, Any]) -> str:
+async def _list(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
     path = _text(arguments, "path", ".")
     entries = await sys.read_dir(_host_path(sys, path))
-    return msgspec.json.encode(render_list([(name, stat.kind, stat.size) for name, stat in entries])).decode()
+    shown = render_list([(name, stat.kind, stat.size) for name, stat in entries])
+    return msgspec.json.encode(shown).decode(), []
 
 
-async def _spawn(sys: Syscalls, arguments: dict[str, Any]) -> str:
-    return msgspec.json.encode({"pid": await sys.spawn(read_spawn(arguments))}).decode()
+async def _spawn(sys: Syscalls, arguments: dict[str, Any], key: str) -> tuple[str, list[int]]:
+    request = read_spawn(arguments)
+    if not request.idempotency_key:
+        request.idempotency_key = key
+    return msgspec.json.encode({"pid": await sys.spawn(request)}).decode(), []
 
 
-async def _wait(sys: Syscalls, arguments: dict[str, Any]) -> str:
+async def _wait(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
     left, enough = set(_awaited(sys, arguments)), _flag(arguments, "any")
     ends: list[ChildEnd] = []
     while left:
-        end = await sys.wait_any(left, until=lambda: enough and bool(ends))
+        end = await sys.wait_any(left, until=lambda: enough and bool(ends), heard=False)
         if end is None:
             break
         left.discard(end.pid)
@@ -244,7 +273,7 @@ async def _wait(sys: Syscalls, arguments: dict[str, Any]) -> str:
         {"pid": end.pid, "code": end.exit.code, "reason": end.exit.reason, "result": _cut(end.result, most)}
         for end in sorted(ends, key=lambda end: end.pid)
     ]
-    return msgspec.json.encode({"exits": exits}).decode()
+    return msgspec.json.encode({"exits": exits}).decode(), [end.pid for end in ends]
 
 
 def _awaited(sys: Syscalls, arguments: dict[str, Any]) -> list[int]:
@@ -272,11 +301,11 @@ def notice(end: ChildEnd) -> str:
     return f"Child process {end.pid} ended: exited({end.exit.code}) reason {reason} result {result}"
 
 
-async def _skill(sys: Syscalls, arguments: dict[str, Any]) -> str:
+async def _skill(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
     name = _text(arguments, "skill")
     if name not in sys.launch.skills:
         raise invalid(f"no skill {name!r}; this process has: {', '.join(sys.launch.skills) or 'none'}")
-    return (await sys.read_file(f"/lib/skills/{name}/SKILL.md")).decode("utf-8", "replace")
+    return (await sys.read_file(f"/lib/skills/{name}/SKILL.md")).decode("utf-8", "replace"), []
 
 
 def _schema(required: list[str], **properties: tuple[str, str]) -> dict[str, Any]:
@@ -299,6 +328,7 @@ _OWN = (
         _read,
         True,
         "/dev/fs",
+        again=True,
     ),
     Tool(
         ToolSpec(
@@ -309,6 +339,7 @@ _OWN = (
         _list,
         True,
         "/dev/fs",
+        again=True,
     ),
     Tool(
         ToolSpec(
@@ -327,6 +358,7 @@ _OWN = (
         True,
         "/proc/spawn",
         first=True,
+        again=True,  # its key makes it once
     ),
     Tool(
         ToolSpec(
@@ -351,6 +383,7 @@ _OWN = (
         _wait,
         False,  # so that it comes after the spawns that stand before it in a reply
         "/proc/spawn",
+        again=True,
     ),
     Tool(
         ToolSpec(
@@ -361,5 +394,6 @@ _OWN = (
         _skill,
         True,
         "/lib/skills",
+        again=True,
     ),
 )
