@@ -1,25 +1,31 @@
 """The daemon: mounts a system and serves it until it is told to stop.
 
 `python -m rnixfs.boot --mount DIR` is what the `rnix` command starts. It tells whoever started it, through
-`--ready-fd`, either `ready` or `error: <sentence>`.
+`--ready-fd`, either `ready` or `error: <sentence>`; before that a line `notice: <sentence>` for each thing
+about the state that people should know.
 """
 
 import argparse
 import contextlib
 import logging
 import os
+import pathlib
 import signal
 import sys
 from collections.abc import AsyncIterator
 
 import trio
 
-from rnixfs import fuse
+from rnixfs import fuse, limits
 from rnixfs.bootstrap import Settings, System
 from rnixfs.edge import mountpoint
 from rnixfs.edge.interrupt import Interrupts
 from rnixfs.edge.watch import Watcher
 from rnixfs.errors import Code, SyscallError
+from rnixfs.state.memory import MemoryStore
+from rnixfs.state.sqlite import SqliteStore
+from rnixfs.state.store import Log
+from rnixfs.storeconfig import state_folder, store_settings
 
 log = logging.getLogger("rnixfs")
 
@@ -37,6 +43,7 @@ class Options(argparse.Namespace):
     ready_fd: int
     idle_exit: bool
     foreground: bool
+    state: str
 
 
 def parse(arguments: list[str]) -> Options:
@@ -48,6 +55,7 @@ def parse(arguments: list[str]) -> Options:
     parser.add_argument("--ready-fd", type=int, default=-1, help="descriptor to report on")
     parser.add_argument("--idle-exit", action="store_true", help="leave after 60 s without use")
     parser.add_argument("--foreground", action="store_true", help="log to the terminal")
+    parser.add_argument("--state", default="", help="folder of the log, or none to keep it in memory")
     return parser.parse_args(arguments, namespace=Options())
 
 
@@ -57,14 +65,19 @@ class Report:
     def __init__(self, fd: int) -> None:
         self._fd = fd
 
-    def tell(self, line: str) -> None:
-        """Write the line and close."""
-        if self._fd < 0:
-            return
+    def note(self, line: str) -> None:
+        """Write a line before the last one."""
         # Whoever started us may be gone; that is no reason to stop.
-        with contextlib.suppress(OSError):
-            os.write(self._fd, line.encode() + b"\n")
-            os.close(self._fd)
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.write(self._fd, line.encode("utf-8", "replace") + b"\n")
+
+    def tell(self, line: str) -> None:
+        """Write the last line and close."""
+        self.note(line)
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._fd)
         self._fd = -1
 
 
@@ -83,12 +96,45 @@ def prepare(options: Options) -> Settings:
             raise SyscallError(
                 Code.INVALID, f"the folder {root} lies in the mountpoint {canonical}; choose another"
             )
-    return Settings(roots, options.fs_write, canonical)
+    return Settings(roots, options.fs_write, canonical, store=store_settings(os.environ))
 
 
-async def serve(settings: Settings, options: Options, report: Report) -> None:
+def open_state(options: Options, settings: Settings) -> Log:
+    """The log of the system that is mounted at this folder.
+
+    Raises:
+        SyscallError: another daemon has it, it is of a newer version, or the host refuses it.
+    """
+    if options.state == "none":
+        return MemoryStore()
+    kept = settings.store
+    folder = pathlib.Path(options.state) if options.state else state_folder(settings.env, settings.mountpoint)
+    folder = pathlib.Path(mountpoint.canonical(os.path.abspath(folder)))
+    if mountpoint.inside(str(folder), settings.mountpoint):
+        reason = f"the state folder {folder} lies in the mountpoint {settings.mountpoint}; choose another"
+        raise SyscallError(Code.INVALID, reason)
+    return SqliteStore(folder, synchronous=kept.synchronous, mountpoint=settings.mountpoint)
+
+
+def _tell_of_state(system: System, report: Report) -> None:
+    """Say what happened to the log, and who waits to go on."""
+    if system.log.notice:
+        log.warning("%s", system.log.notice)
+        report.note(f"notice: {' '.join(system.log.notice.split())}")
+    restored = system.restored
+    if restored.lost:
+        report.note(f"notice: {restored.lost} processes cannot be made anew; the daemon's log names them")
+    if restored.suspended:
+        count = f"{restored.suspended} process{'es' if restored.suspended > 1 else ''}"
+        log.info("%s suspended since the last stop", count)
+        report.note(f"notice: {count} suspended; to go on: rnix resume PID")
+
+
+async def serve(settings: Settings, options: Options, report: Report, state: Log) -> None:
     """Mount and serve until a signal, a shutdown, an unmount or idleness ends it."""
-    system = System(settings)
+    system = System(settings, log=state)
+    if ended := system.children.end_leftovers():
+        log.warning("ended %d programs that the daemon before had left", ended)
     system.children.adopt_orphans()
     interrupts = Interrupts(Watcher())
     mount = fuse.Mount(system.kernel, system.kernel.root, interrupts, system.children.agent_of)
@@ -103,14 +149,17 @@ async def serve(settings: Settings, options: Options, report: Report) -> None:
                 nursery.start_soon(_main, nursery.cancel_scope)
                 with trio.move_on_after(5):
                     await trio.to_thread.run_sync(_open_first, settings.mountpoint, abandon_on_cancel=True)
+                _tell_of_state(system, report)
                 report.tell("ready")
                 log.info("mounted at %s", settings.mountpoint)
                 nursery.start_soon(_until_signal, system, signals)
                 nursery.start_soon(system.kernel.init.run)
+                nursery.start_soon(_keep_journals, system)
+                nursery.start_soon(_keep_small, system)
                 if options.idle_exit:
                     nursery.start_soon(_until_idle, system, mount)
                 await system.kernel.stopping.wait()
-                await system.kernel.end_all(_LEAVE_GRACE)
+                await system.kernel.suspend_all(_LEAVE_GRACE)
                 nursery.cancel_scope.cancel()
         finally:
             fuse.detach()
@@ -139,11 +188,27 @@ async def _until_signal(system: System, signals: AsyncIterator[int]) -> None:
         system.kernel.shut_down()
 
 
+async def _keep_journals(system: System) -> None:
+    # So that a kill of the daemon loses no more of the traces than this, even where nothing else happens.
+    while True:
+        await system.kernel.journaled.wait()
+        system.kernel.journaled = trio.Event()
+        await trio.sleep(limits.JOURNAL_SECONDS)
+        system.kernel.settle()
+
+
+async def _keep_small(system: System) -> None:
+    while True:
+        await system.keep_small()
+        await trio.sleep(limits.GC_SECONDS)
+
+
 async def _until_idle(system: System, mount: fuse.Mount) -> None:
     idle = 0.0
     while idle < IDLE_SECONDS:
         await trio.sleep(_IDLE_LOOK)
-        idle = 0.0 if system.kernel.live() or mount.busy() else idle + _IDLE_LOOK
+        running = any(not process.suspended for process in system.kernel.live())
+        idle = 0.0 if running or mount.busy() else idle + _IDLE_LOOK
     log.info("idle for %d s", IDLE_SECONDS)
     system.kernel.shut_down()
 
@@ -166,7 +231,8 @@ def main(arguments: list[str] | None = None) -> int:
     report = Report(options.ready_fd)
     try:
         settings = prepare(options)
-        trio.run(serve, settings, options, report)
+        with contextlib.closing(open_state(options, settings)) as state:
+            trio.run(serve, settings, options, report, state)
     except (OSError, RuntimeError) as error:
         reason = error.reason if isinstance(error, SyscallError) else str(error)
         log.error("%s", reason)

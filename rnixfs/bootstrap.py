@@ -1,9 +1,13 @@
 """Builds a system: the kernel, its tree and its devices. The edges (mount, tests) give it a way in."""
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import trio
 
 from rnixfs import shipped
 from rnixfs.children import Children
@@ -12,27 +16,38 @@ from rnixfs.device import Device
 from rnixfs.drivers.claude import ClaudeCli
 from rnixfs.drivers.files import Edit, Glob, Grep
 from rnixfs.drivers.openai import OpenAICompatible
+from rnixfs.drivers.query import Query, size_of
 from rnixfs.drivers.script import ScriptModel
 from rnixfs.drivers.shell import Shell
+from rnixfs.errors import SyscallError
 from rnixfs.exchange import DeviceNode
 from rnixfs.hostdir import host_roots
 from rnixfs.initsource import init_plan
 from rnixfs.kernel import Kernel, Launcher
+from rnixfs.keyed import KeyedDevice
 from rnixfs.launch import EDIT, AgentLauncher
 from rnixfs.libdir import lib_dir
 from rnixfs.loader import Library, Shelf
 from rnixfs.model import Model
 from rnixfs.modelshelf import Models
 from rnixfs.mountfiles import McpDir
-from rnixfs.node import Dir, Document, FixedDir
+from rnixfs.node import Dir, Document, FixedDir, Node
+from rnixfs.proc.birth import Birth
 from rnixfs.proc.files import proc_dir
 from rnixfs.proc.pipes import PipeDevice, Pipes
 from rnixfs.proc.process import Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.providers import ProviderConfig
-from rnixfs.sysdir import sys_dir
+from rnixfs.restore import restore
+from rnixfs.state.memory import MemoryStore
+from rnixfs.state.sqlite import SqliteStore
+from rnixfs.state.store import Log, Record
+from rnixfs.storeconfig import StoreSettings
+from rnixfs.sysdir import LogFiles, sys_dir
 from rnixfs.treereadme import README
 from rnixfs.types import Caller, Place
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,12 +60,14 @@ class Settings:
             deletes nothing of the host.
         mountpoint: the canonical folder of the mount, empty without one.
         env: environment of the daemon, for programs and for finding configuration.
+        store: how the log is kept.
     """
 
     roots: tuple[str, ...]
     fs_write: bool = False
     mountpoint: str = ""
     env: Mapping[str, str] = dataclasses.field(default_factory=lambda: dict(os.environ))
+    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
 
 class System:
@@ -60,19 +77,59 @@ class System:
         settings: how it is set up.
         library: where agents, skills and providers come from; the usual folders if None.
         launcher: how spawn requests are resolved, for tests of the kernel; the real one if None.
+        log: what the past is read from, and the future written to; one in memory if None.
     """
 
     def __init__(
-        self, settings: Settings, library: Library | None = None, launcher: Launcher | None = None
+        self,
+        settings: Settings,
+        library: Library | None = None,
+        launcher: Launcher | None = None,
+        log: Log | None = None,
     ) -> None:
         self.settings = settings
-        self.children = Children()
+        self.log: Log = log if log is not None else MemoryStore()
+        self.children = Children(self.log.uuid)
         self.home = Place(settings.roots[0], dict(settings.env), settings.roots, settings.fs_write)
         self.library = library if library is not None else usual_library(settings.env)
-        self.models = Models(self._model, lambda job: self.kernel.start(job))
-        self.kernel = Kernel(launcher if launcher is not None else _Late(self))
+        self.models = Models(self._model, lambda job: self.kernel.start(job), self._repeatable)
+        self.kernel = Kernel(launcher if launcher is not None else _Late(self), self.log, dict(settings.env))
         self.kernel.init.load = lambda: init_plan(self._shelf())
+        self.pipes = Pipes(self.kernel)
         self.kernel.root = self._tree()
+        self.restored = restore(self.kernel)
+        self.pipes.restore()
+
+    def collect_garbage(self) -> bool:
+        """Remove from the log what is not to be kept; says whether there is more of it.
+
+        Raises:
+            SyscallError: the log cannot be written.
+        """
+        # Those stay that are in the table, and those of whose end somebody is yet to hear.
+        unheard = (pid for process in self.kernel.live() for pid in process.untold)
+        gone = self.log.collect(self.settings.store.retention, {*self.kernel.processes, *unheard})
+        if gone.processes:
+            count = len(gone.processes)
+            log.info("gc: removed %d processes, %d events, %d bytes", count, gone.events, gone.bytes)
+        return gone.more
+
+    def collect_all(self) -> None:
+        """Collect garbage: a first part now, what is more than that in the background.
+
+        Raises:
+            SyscallError: the log cannot be written.
+        """
+        if self.collect_garbage():
+            self.kernel.start(self.keep_small)
+
+    async def keep_small(self) -> None:
+        """Collect all garbage, a part at a time, so that others can work in between."""
+        try:
+            while self.collect_garbage():
+                await trio.lowlevel.checkpoint()
+        except SyscallError as error:
+            log.warning("gc: %s", error.reason)
 
     def launcher(self) -> Launcher:
         """What resolves spawn requests."""
@@ -107,15 +164,19 @@ class System:
                 "proc": proc_dir(self.kernel),
                 "mnt": FixedDir("mnt", {"mcp": McpDir(self.kernel.mounts)}),
                 "lib": lib_dir(self._shelf),
-                "sys": sys_dir(self.kernel, lambda: self.models.states(self._shelf()), self._config),
+                "sys": sys_dir(
+                    self.kernel,
+                    lambda: self.models.states(self._shelf()),
+                    self._config,
+                    LogFiles(self._query(), self.collect_all, self._log_stats),
+                ),
             },
         )
 
     def _dev(self) -> Dir:
-        pipes = Pipes(self.kernel)
         devices: dict[str, Device] = {
-            "pipe": PipeDevice(self.kernel, pipes),
-            "shell": Shell(self.children, self.whereabouts, self._mountpoint),
+            "pipe": PipeDevice(self.kernel, self.pipes),
+            "shell": self._keyed("/dev/shell", Shell(self.children, self.whereabouts, self._mountpoint)),
             "edit": Edit(self.whereabouts, self._mountpoint),
             "glob": Glob(self.whereabouts, self._mountpoint),
             "grep": Grep(self.whereabouts, self._mountpoint),
@@ -126,8 +187,23 @@ class System:
         }
         settings = self.settings
         files = host_roots("dev/fs", settings.roots, settings.fs_write, avoid=self._mountpoint)
-        folders: dict[str, Dir] = {"llm": self.models.folder(self._shelf()), "fs": files, "pipes": pipes}
+        folders: dict[str, Dir] = {"llm": self.models.folder(self._shelf()), "fs": files, "pipes": self.pipes}
         return FixedDir("dev", {**folders, **nodes})
+
+    def _keyed(self, path: str, device: Device, repeatable: bool = False) -> Device:
+        return KeyedDevice(device, path, _Ledger(self.kernel), self.kernel.start, repeatable)
+
+    def _repeatable(self, path: str, device: Device) -> Device:
+        return self._keyed(path, device, repeatable=True)
+
+    def _query(self) -> Node:
+        return DeviceNode(("sys", "query"), "/sys/query", Query(self._log_file), self.kernel.start)
+
+    def _log_file(self) -> str:
+        return str(self.log.path) if isinstance(self.log, SqliteStore) else ""
+
+    def _log_stats(self) -> dict[str, int]:
+        return size_of(path) if (path := self._log_file()) else {}
 
     def _config(self) -> dict[str, object]:
         shown = self.library.for_cwd(self.home.cwd)
@@ -137,11 +213,30 @@ class System:
             "mountpoint": self.settings.mountpoint,
             "config": [source.folder for source in shown.sources],
             "warnings": shown.providers()[1],
+            "log": self._log_file(),
+            "store": self.settings.store.shown(),
         }
 
     def _model(self, entry: ProviderConfig) -> Model | None:
         make = _MODELS.get(entry.driver)
         return make(self, entry) if make is not None else None
+
+
+class _Ledger:
+    """The log, as devices that take idempotency keys see it.
+
+    Args:
+        kernel: appends to it.
+    """
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+
+    def emit(self, event: str, pid: int, data: dict[str, Any]) -> Record:
+        return self._kernel.emit(event, pid, data)
+
+    def keyed(self, key: str) -> list[Record]:
+        return self._kernel.log.keyed(key)
 
 
 class _Late:
@@ -151,10 +246,19 @@ class _Late:
         self._system = system
         self._made: Launcher | None = None
 
-    def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
+    def _launcher(self) -> Launcher:
         if self._made is None:
             self._made = self._system.launcher()
-        return self._made.launch(request, parent)
+        return self._made
+
+    def launch(self, request: SpawnRequest, parent: Process | None) -> Launch:
+        return self._launcher().launch(request, parent)
+
+    def revive(self, birth: Birth) -> Launch:
+        return self._launcher().revive(birth)
+
+    def check_ready(self, launch: Launch) -> None:
+        self._launcher().check_ready(launch)
 
 
 def usual_library(env: Mapping[str, str]) -> Library:

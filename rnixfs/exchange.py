@@ -93,7 +93,7 @@ class Answer:
             with self._scope:
                 await job(self)
         except Exception as error:
-            self.fail(_as_syscall_error(error, self.device))
+            self.fail(as_syscall_error(error, self.device))
         finally:
             if self._scope.cancelled_caught and not self.ended:
                 self.fail(
@@ -102,7 +102,8 @@ class Answer:
             self.end()
 
 
-def _as_syscall_error(error: BaseException, device: str) -> SyscallError:
+def as_syscall_error(error: BaseException, device: str) -> SyscallError:
+    """What a job raised, as its asker sees it; what is no SyscallError goes to the daemon's log."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     if isinstance(error, SyscallError):

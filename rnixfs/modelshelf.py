@@ -1,9 +1,11 @@
 """The models that a working folder's configuration names, as files under `dev/llm/`."""
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
+from rnixfs.device import Device
 from rnixfs.errors import Code, SyscallError
 from rnixfs.exchange import DeviceNode, Start
 from rnixfs.loader import Shelf
@@ -15,8 +17,18 @@ from rnixfs.types import Caller
 MakeModel = Callable[[ProviderConfig], Model | None]
 """Makes the model of an entry; None for a driver that this version does not have."""
 
+Front = Callable[[str, Device], Device]
+"""Puts a device in front of another, given its path."""
+
 ORDER = ("claude", "cursor", "script")
 """Who is asked where nothing says otherwise: the first of these that is available."""
+
+
+class _Served(NamedTuple):
+    """A model and its file."""
+
+    model: Model
+    node: DeviceNode
 
 
 class Models:
@@ -25,34 +37,37 @@ class Models:
     Args:
         make: makes a model.
         start: runs the jobs of their files.
+        front: puts something in front of a model's device, given its path.
     """
 
-    def __init__(self, make: MakeModel, start: Start) -> None:
+    def __init__(self, make: MakeModel, start: Start, front: Front = lambda _path, device: device) -> None:
         self._make = make
         self._start = start
-        self._nodes: dict[bytes, DeviceNode | None] = {}
-        self._models: list[Model] = []
+        self._front = front
+        self._served: dict[bytes, _Served | None] = {}
 
-    def _node(self, entry: ProviderConfig) -> DeviceNode | None:
+    def _of(self, entry: ProviderConfig) -> _Served | None:
         key = msgspec.json.encode(entry)
-        if key not in self._nodes:
+        if key not in self._served:
             model = self._make(entry)
-            self._nodes[key] = self._serve(key, entry, model) if model is not None else None
-        return self._nodes[key]
+            self._served[key] = self._serve(key, entry, model) if model is not None else None
+        return self._served[key]
 
-    def _serve(self, key: bytes, entry: ProviderConfig, model: Model) -> DeviceNode:
-        self._models.append(model)
-        return DeviceNode(("llm", key), f"/dev/llm/{entry.name}", ModelDevice(model), self._start)
+    def _serve(self, key: bytes, entry: ProviderConfig, model: Model) -> _Served:
+        path = f"/dev/llm/{entry.name}"
+        device = self._front(path, ModelDevice(model))
+        return _Served(model, DeviceNode(("llm", key), path, device, self._start))
 
     def folder(self, shelf: Shelf) -> Dir:
         """`dev/llm` for a configuration; a changed file shows at the next look."""
 
         def find(name: str, _caller: Caller) -> Node | None:
             entry = _entries(shelf).named(name)
-            return self._node(entry) if entry is not None else None
+            served = self._of(entry) if entry is not None else None
+            return served.node if served is not None else None
 
         def names(_caller: Caller) -> Iterable[str]:
-            return [entry.name for entry in _entries(shelf).providers if self._node(entry) is not None]
+            return [entry.name for entry in _entries(shelf).providers if self._of(entry) is not None]
 
         return TableDir(("llm", shelf.sources), find, names)
 
@@ -71,11 +86,10 @@ class Models:
             raise SyscallError(Code.SERVICE_UNAVAILABLE, f"the provider {name!r} cannot be used: {reason}")
 
     def _unavailable(self, entry: ProviderConfig) -> str:
-        node = self._node(entry)
-        if node is None:
+        served = self._of(entry)
+        if served is None:
             return f"this version has no driver {entry.driver!r}"
-        device = node.device
-        return device.model.unavailable() if isinstance(device, ModelDevice) else ""
+        return served.model.unavailable()
 
     def first_available(self, shelf: Shelf) -> str:
         """The provider to use where nothing names one."""
@@ -98,8 +112,9 @@ class Models:
 
     async def aclose(self) -> None:
         """Let go of everything that the models hold."""
-        for model in self._models:
-            await model.aclose()
+        for served in list(self._served.values()):
+            if served is not None:
+                await served.model.aclose()
 
 
 def _entries(shelf: Shelf) -> ProvidersFile:

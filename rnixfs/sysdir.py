@@ -1,5 +1,6 @@
 """The files of `sys/`: what the system is, how it fares, and how to stop it."""
 
+import dataclasses
 import logging
 import resource
 import time
@@ -11,14 +12,32 @@ from rnixfs import limits
 from rnixfs.device import json_line
 from rnixfs.errors import denied, invalid
 from rnixfs.kernel import Kernel
-from rnixfs.node import CommandRow, Control, Dir, Document, FixedDir
+from rnixfs.node import CommandRow, Control, Dir, Document, FixedDir, Node
 from rnixfs.types import Caller
 
 _LEVELS = ("debug", "info", "warning", "error")
 
 
+@dataclasses.dataclass(frozen=True)
+class LogFiles:
+    """The log, as `sys/` shows it.
+
+    Args:
+        query: the device that answers questions about it.
+        gc: removes from it what is not to be kept.
+        stats: its size, for `sys/stats`; empty where there is nothing to tell.
+    """
+
+    query: Node
+    gc: Callable[[], None]
+    stats: Callable[[], dict[str, int]]
+
+
 def sys_dir(
-    kernel: Kernel, providers: Callable[[], list[dict[str, object]]], config: Callable[[], dict[str, Any]]
+    kernel: Kernel,
+    providers: Callable[[], list[dict[str, object]]],
+    config: Callable[[], dict[str, Any]],
+    log: LogFiles | None = None,
 ) -> Dir:
     """The folder `sys/`.
 
@@ -26,6 +45,7 @@ def sys_dir(
         kernel: what is reported on.
         providers: the state of each provider.
         config: the settings in force.
+        log: what is known of the log, and can be done to it; None leaves that out.
     """
     started = time.time_ns()
     monotonic = time.monotonic()
@@ -39,6 +59,7 @@ def sys_dir(
                 "history": len(kernel.history),
                 "max_rss_kib": usage.ru_maxrss,
                 "cpu_ms": int((usage.ru_utime + usage.ru_stime) * 1000),
+                **(log.stats() if log is not None else {}),
             }
         )
 
@@ -57,7 +78,8 @@ def sys_dir(
             "config": Document("sys/config", lambda: json_line(config()), always),
             "providers": Document("sys/providers", lambda: b"".join(map(json_line, providers())), always),
             "init": Document("sys/init", kernel.init.document, kernel.init.changed),
-            "ctl": _ctl(kernel),
+            **({"query": log.query} if log is not None else {}),
+            "ctl": _ctl(kernel, log),
         },
     )
 
@@ -67,7 +89,7 @@ def _limits() -> bytes:
     return "".join(f"{name} {getattr(limits, name)}\n" for name in names).encode()
 
 
-def _ctl(kernel: Kernel) -> Control:
+def _ctl(kernel: Kernel, log: LogFiles | None) -> Control:
     def shut_down(_caller: Caller, rest: str) -> None:
         if rest:
             raise invalid(f"shutdown takes nothing after it, but got {rest!r}")
@@ -94,4 +116,15 @@ def _ctl(kernel: Kernel) -> Control:
         ),
         "bootstrap": CommandRow("bootstrap", "start what init.yaml names and does not run", bootstrap),
     }
+    if log is not None:
+        rows["gc"] = _gc(log)
     return Control("sys/ctl", rows, allow)
+
+
+def _gc(log: LogFiles) -> CommandRow:
+    def collect(_caller: Caller, rest: str) -> None:
+        if rest:
+            raise invalid(f"gc takes nothing after it, but got {rest!r}")
+        log.gc()
+
+    return CommandRow("gc", "remove from the log what is not to be kept", collect)

@@ -225,8 +225,8 @@ class Library:
 def _read(path: Path, found: os.stat_result) -> Scenario:
     if not stat.S_ISREG(found.st_mode):  # reading a pipe would stop the daemon
         raise ManifestError(str(path), 1, "is no regular file", "name a YAML file")
-    if found.st_size > limits.CONFIG_FILE_MAX:
-        right = f"at most {limits.CONFIG_FILE_MAX} are taken"
+    if found.st_size > limits.SCENARIO_FILE_MAX:
+        right = f"at most {limits.SCENARIO_FILE_MAX} are taken"
         raise ManifestError(str(path), 1, f"the file has {found.st_size} bytes", right)
     return load(path.read_text("utf-8"), str(path))
 
