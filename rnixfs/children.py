@@ -6,6 +6,12 @@ all descendants of these. So a program put in the background, moved to another p
 by `setsid` does not outlive the command that started it. A program that leaves the session, clears its
 environment and loses its parent before the end cannot be told from a stranger; only a sandbox holds that.
 
+A daemon that is killed can end nobody. So each program carries a second mark too (`RNIX_STATE`), the id of
+the state that the daemon works on, and the next daemon on that state ends who is left before it does
+anything else. (That the host ends a program with its parent, PR_SET_PDEATHSIG, would not do: what it means
+by parent is the thread that started the program, and threads come and go; and background programs of the
+program would stay.)
+
 The leader of a run is not reaped before everybody else is gone: as long as it is a zombie its number, which
 names the session and the process group, is given to nobody else.
 """
@@ -24,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import trio
 
-from rnixfs import hostprogram, hosttable, limits
+from rnixfs import hostprogram, hosttable, leftovers, limits
 from rnixfs.errors import Code, SyscallError
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -75,9 +81,16 @@ class _Run:
 
 
 class Children:
-    """Starts programs and answers for all that they leave."""
+    """Starts programs and answers for all that they leave.
 
-    def __init__(self) -> None:
+    Args:
+        state_id: id of the state that the daemon works on, unlike that of any other; every program carries
+            it. Empty without a state that outlives the daemon.
+    """
+
+    def __init__(self, state_id: str = "") -> None:
+        self._state_id = state_id
+        self._marks = {hosttable.STATE: state_id} if state_id else {}
         # Before 3.11.4, Python holds its lock across vfork, until the child has changed its folder and has
         # executed its program. If either lies in the mount, the mount waits for itself for ever. The
         # documentation of subprocess names this switch, though not by a public name.
@@ -98,6 +111,17 @@ class Children:
         libc = ctypes.CDLL(None, use_errno=True)
         self._adopts = libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
         return self._adopts
+
+    def end_leftovers(self) -> int:
+        """End what an earlier daemon on the same state started and left; say how many processes that were.
+
+        To be called once, by whoever holds the state, before anything runs. It waits for their end, for at
+        most `limits.CHILD_KILL_SECONDS`; who does not end is reported in the log.
+
+        Raises:
+            OSError: the processes of the host cannot be looked at.
+        """
+        return leftovers.end(self._state_id, limits.CHILD_KILL_SECONDS) if self._state_id else 0
 
     def agent_of(self, session: int) -> int:
         """The agent for which the run was started that the host's session belongs to; 0 if there is none."""
@@ -130,7 +154,7 @@ class Children:
         Args:
             argv: the program, looked for in the PATH of `env`, and its arguments.
             cwd: the folder it starts in.
-            env: its whole environment; the mark is added.
+            env: its whole environment; the marks are added.
             agent: pid of the agent it runs for, 0 for nobody.
             stdin: what it can read; it gets /dev/null where this is empty.
             stdout: takes its output as it comes, in pieces of at most `limits.CHILD_CHUNK` bytes.
@@ -180,7 +204,7 @@ class Children:
                 argv,
                 executable=program,
                 cwd=cwd,
-                env={**env, hosttable.MARK: mark},
+                env={**env, **self._marks, hosttable.MARK: mark},
                 stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if one_pipe else subprocess.PIPE,

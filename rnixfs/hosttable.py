@@ -8,12 +8,13 @@ import dataclasses
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 MARK = "RNIX_CHILD"
 """Name of the variable that tells which run of the daemon a process belongs to."""
 
-_MARK_BYTES = MARK.encode() + b"="
+STATE = "RNIX_STATE"
+"""Name of the variable that tells which daemon's state a process belongs to, across restarts."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -66,17 +67,13 @@ def members_of(
     """
     table: dict[int, Seen] = {}
     found: set[int] = set()
-    read: set[str] = set()
-    # Read until nobody is new: whoever is missing then is the child of somebody who was seen alive.
-    while new := {name for name in os.listdir("/proc") if name.isdigit()} - read:
-        read |= new
-        for seen in filter(None, map(look, map(int, new))):
-            table[seen.pid] = seen
-            # Nobody is older than the leader, so few environments have to be read.
-            if seen.key in known or (
-                seen.started >= since and (seen.session == session or _settled_mark_of(seen) == mark)
-            ):
-                found.add(seen.pid)
+    for seen in everybody():
+        table[seen.pid] = seen
+        # Nobody is older than the leader, so few environments have to be read.
+        if seen.key in known or (
+            seen.started >= since and (seen.session == session or settled_variable_of(seen, MARK) == mark)
+        ):
+            found.add(seen.pid)
     before = -1
     while before != len(found):
         before = len(found)
@@ -84,15 +81,29 @@ def members_of(
     return list(table.values()), [table[pid] for pid in found]
 
 
-def _settled_mark_of(seen: Seen) -> bytes:
-    # A process that is just executing a program has an empty environment for a moment; so has every
-    # thread of the kernel for ever, and those are children of process 2.
+def everybody() -> Iterator[Seen]:
+    """All processes of the host; whoever is missing is the child of somebody who was seen alive.
+
+    Raises:
+        OSError: /proc cannot be read, or no descriptor is left to read it.
+    """
+    read: set[str] = set()
+    # Until nobody is new.
+    while new := {name for name in os.listdir("/proc") if name.isdigit()} - read:
+        read |= new
+        yield from filter(None, map(look, map(int, new)))
+
+
+def settled_variable_of(seen: Seen, name: str) -> bytes:
+    """A variable of a process, also of one that is just executing a program; empty without it."""
+    # Such a process has an empty environment for a moment; so has every thread of the kernel for ever, and
+    # those are children of process 2.
     for _ in range(3):
-        mark = mark_of(seen.pid)
-        if mark is not None or not seen.alive or seen.parent == 2:
+        value = variable_of(seen.pid, name)
+        if value is not None or not seen.alive or seen.parent == 2:
             break
         time.sleep(0.001)
-    return mark or b""
+    return value or b""
 
 
 def look(pid: int) -> Seen | None:
@@ -116,14 +127,20 @@ def look(pid: int) -> Seen | None:
 
 
 def mark_of(pid: int) -> bytes | None:
-    """The mark of a process; empty without one or of another user, None where it has no variables at all."""
+    """The mark of a process; as `variable_of`."""
+    return variable_of(pid, MARK)
+
+
+def variable_of(pid: int, name: str) -> bytes | None:
+    """A variable of a process; empty without it or of another user, None where it has no variables at all."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
     except OSError:
         return b""
-    marks = (entry.removeprefix(_MARK_BYTES) for entry in variables if entry.startswith(_MARK_BYTES))
-    return next(marks, b"" if any(variables) else None)
+    start = name.encode() + b"="
+    values = (entry.removeprefix(start) for entry in variables if entry.startswith(start))
+    return next(values, b"" if any(variables) else None)
 
 
 def start_of(pid: int) -> int:
