@@ -27,16 +27,21 @@ Names in templates: `intent`, `system_prompt`, `step`, `tools` (names), `results
 decoded where they are JSON), `last` (the last of them), `got`, `history` (`tool`, `arguments`, `result` of
 all calls), `said` (texts of the user since the intent), and what the scenario adds under `names`: values
 worked out once for each answer, in their order, after the scenario's own conditions.
+
+A recorded case is a scenario, too; what it has under `case` is read by `casefile` alone.
 """
 
 import re
 from collections.abc import Sequence
 
+from rnixfs import limits
 from rnixfs.expressions import TemplateError
 from rnixfs.rules import NAME, NAME_RIGHT, Maker, Rule, read_conditions, read_maker
 from rnixfs.scene import Cue, Scene
-from rnixfs.yamlread import Fields, ManifestError
+from rnixfs.yamlread import Bounds, Fields, ManifestError
 from rnixfs.yamlread import load as load_yaml
+
+BOUNDS = Bounds(limits.SCENARIO_FILE_MAX, limits.SCENARIO_NODES_MAX, limits.SCENARIO_ITEMS_MAX)
 
 
 class Scenario:
@@ -50,7 +55,7 @@ class Scenario:
     """
 
     def __init__(self, fields: Fields) -> None:
-        fields.only(["name", "description", "when", "names", "rules"])
+        fields.only(["name", "description", "when", "names", "rules", "case"])
         fields.need("name", "a name")
         self.file = fields.file
         self.name = fields.text("name", pattern=NAME, right=NAME_RIGHT, limit=64)
@@ -99,7 +104,7 @@ def load(text: str, file: str = "scenario") -> Scenario:
     Raises:
         ManifestError: with the line, what is wrong there and what would be right.
     """
-    return Scenario(load_yaml(text, file).fields())
+    return Scenario(load_yaml(text, file, bounds=BOUNDS).fields())
 
 
 def choose(scenarios: Sequence[Scenario], scene: Scene) -> Cue | None:

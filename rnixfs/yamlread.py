@@ -5,10 +5,9 @@ import math
 import re
 from collections.abc import Collection, Mapping
 
-from rnixfs import limits
-from rnixfs.yamlvalue import Entry, ManifestError, Value, clip, compose, kind_of, nearest
+from rnixfs.yamlvalue import USUAL, Bounds, Entry, ManifestError, Value, clip, compose, kind_of, nearest
 
-__all__ = ["Doc", "Entry", "Fields", "ManifestError", "Value", "clip", "kind_of", "load", "nearest"]
+__all__ = ["Bounds", "Doc", "Entry", "Fields", "ManifestError", "Value", "clip", "kind_of", "load", "nearest"]
 
 _FIELDS_RIGHT = "write fields, one a line, such as name: example"
 
@@ -19,6 +18,7 @@ class Doc:
 
     file: str
     root: Value
+    bounds: Bounds = USUAL
 
     def fields(self) -> "Fields":
         """The file as a mapping.
@@ -28,21 +28,22 @@ class Doc:
         """
         if not isinstance(self.root.data, dict):
             raise ManifestError(self.file, self.root.line, f"the file is {kind_of(self.root)}", _FIELDS_RIGHT)
-        return Fields(self.file, self.root.line, "", self.root.data)
+        return Fields(self.file, self.root.line, "", self.root.data, self.bounds)
 
 
-def load(text: str, file: str, *, before: int = 0) -> Doc:
+def load(text: str, file: str, *, before: int = 0, bounds: Bounds = USUAL) -> Doc:
     """Read a text as YAML.
 
     Args:
         text: the text.
         file: its name, for messages.
         before: lines of the file that stand before the text.
+        bounds: how much it may hold.
 
     Raises:
         ManifestError: with the line, and nothing else whatever the text.
     """
-    return Doc(file, compose(text, file, before))
+    return Doc(file, compose(text, file, before, bounds), bounds)
 
 
 class Fields:
@@ -53,13 +54,17 @@ class Fields:
         line: where the mapping starts.
         path: what stands before the names of its fields in messages, such as `models.`.
         entries: the fields.
+        bounds: how much its lists may hold.
     """
 
-    def __init__(self, file: str, line: int, path: str, entries: dict[str, Entry]) -> None:
+    def __init__(
+        self, file: str, line: int, path: str, entries: dict[str, Entry], bounds: Bounds = USUAL
+    ) -> None:
         self.file = file
         self.line = line
         self.path = path
         self.entries = entries
+        self.bounds = bounds
 
     def __contains__(self, name: str) -> bool:
         return name in self.entries
@@ -172,8 +177,8 @@ class Fields:
         value = self.entries[name].value
         if not isinstance(value.data, tuple):
             raise self.error(name, f"is {kind_of(value)}", f"write {right}")
-        if len(value.data) > limits.MANIFEST_ITEMS_MAX:
-            right = f"at most {limits.MANIFEST_ITEMS_MAX} are taken"
+        if len(value.data) > self.bounds.items:
+            right = f"at most {self.bounds.items} are taken"
             raise self.error(name, f"has {len(value.data)} entries", right)
         return value.data
 
@@ -208,4 +213,4 @@ class Fields:
         if not isinstance(value.data, dict):
             what = f"{where} is {kind_of(value)}"
             raise ManifestError(self.file, value.line, what, _FIELDS_RIGHT)
-        return Fields(self.file, value.line, f"{where}.", value.data)
+        return Fields(self.file, value.line, f"{where}.", value.data, self.bounds)

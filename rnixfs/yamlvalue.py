@@ -9,7 +9,7 @@ import dataclasses
 import difflib
 import re
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -40,6 +40,23 @@ class ManifestError(Exception):
     def as_syscall_error(self) -> SyscallError:
         """The same as a failed system call (INVALID)."""
         return SyscallError(Code.INVALID, str(self), device=self.file)
+
+
+class Bounds(NamedTuple):
+    """How much a file may hold.
+
+    Args:
+        characters: of its text.
+        values: in it, those that aliases repeat included.
+        items: of one list.
+    """
+
+    characters: int = limits.CONFIG_FILE_MAX
+    values: int = limits.YAML_NODES_MAX
+    items: int = limits.MANIFEST_ITEMS_MAX
+
+
+USUAL = Bounds()
 
 
 class Entry(NamedTuple):
@@ -111,6 +128,13 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
 _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 # What an escape can smuggle in and no terminal, file name or UTF-8 text should get.
 _UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")
+
+
+def fits(text: str) -> bool:
+    """Whether a value may hold this text."""
+    return _UNFIT.search(text) is None
+
+
 _TEXT_TAGS = ("!", "tag:yaml.org,2002:str")
 
 
@@ -134,10 +158,11 @@ def plain(raw: str) -> Scalar:
 class _Composer:
     """Builds values from the parser's events."""
 
-    def __init__(self, events: Iterator[yaml.Event], file: str, before: int) -> None:
+    def __init__(self, events: Iterator[yaml.Event], file: str, before: int, most: int) -> None:
         self.events = events
         self.file = file
         self.before = before
+        self.most = most
         self.anchors: dict[str, Value] = {}
         self.nodes = 0
 
@@ -179,7 +204,7 @@ class _Composer:
         if found := _UNFIT.search(raw):
             what = f"a text holds the character U+{ord(found[0]):04X}"
             raise self.refuse(event, what, "remove it; only printable text is taken")
-        is_plain = event.style is None and event.tag is None
+        is_plain = not event.style and event.tag is None
         return Value(self.line(event), plain(raw) if is_plain else raw, raw)
 
     def sequence(self, start: yaml.Event, depth: int) -> Value:
@@ -219,8 +244,8 @@ class _Composer:
 
     def count(self, event: yaml.Event, nodes: int) -> None:
         self.nodes += nodes
-        if self.nodes > limits.YAML_NODES_MAX:
-            most = f"at most {limits.YAML_NODES_MAX} are taken, repetitions by alias included"
+        if self.nodes > self.most:
+            most = f"at most {self.most} are taken, repetitions by alias included"
             raise self.refuse(event, "the file holds too many values", most)
 
     def line(self, event: yaml.Event) -> int:
@@ -230,22 +255,28 @@ class _Composer:
         return ManifestError(self.file, self.line(event), what, right)
 
 
-def compose(text: str, file: str, before: int = 0) -> Value:
+# The parser in C has other words for mistakes, but takes 0.3 s where the one in Python takes 10 s.
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def compose(text: str, file: str, before: int = 0, bounds: Bounds = USUAL) -> Value:
     """The value that a text is.
 
     Args:
         text: the text.
         file: its name, for messages.
         before: lines of the file that stand before the text.
+        bounds: how much it may hold.
 
     Raises:
         ManifestError: with the line, and nothing else whatever the text.
     """
-    if len(text) > limits.CONFIG_FILE_MAX:
-        right = f"at most {limits.CONFIG_FILE_MAX} are taken"
+    if len(text) > bounds.characters:
+        right = f"at most {bounds.characters} are taken"
         raise ManifestError(file, before + 1, f"the text has {len(text)} characters", right)
     try:
-        composer = _Composer(yaml.parse(text, Loader=yaml.SafeLoader), file, before)
+        loader = yaml.SafeLoader if len(text) <= limits.CONFIG_FILE_MAX else _FAST
+        composer = _Composer(yaml.parse(text, Loader=loader), file, before, bounds.values)
         return composer.document()
     except yaml.MarkedYAMLError as error:
         raise _syntax(error, file, before) from None
