@@ -6,16 +6,20 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rnixfs_cli import bounded, mountpoint, runtime
 from rnixfs_cli.errors import CommandError, from_oserror
 from rnixfs_cli.mountpoint import State
+from rnixfs_cli.screen import Screen
 
-START_SECONDS = 30.0  # from the start of the daemon to its word that it is ready
+START_SECONDS = 120.0  # from the start of the daemon to its word that it is ready; a damaged log takes long
 STOP_SECONDS = 15.0  # from the request to leave to the end of the mount; agents get 10 s of it to end
 WRITE_SECONDS = 10.0  # for the request itself
 DETACH_SECONDS = 10.0  # for one run of fusermount3 or umount
+NOTICE = "notice:"  # how the daemon's lines begin that a person should read
+IN_MEMORY = "none"  # in the place of a folder: the daemon keeps its log in memory only
 STACKED_MAX = 16  # mounts on one folder that are taken away in turn
 
 
@@ -28,6 +32,7 @@ class Plan(NamedTuple):
         fs_write: whether files below dev/fs may be changed through the mount.
         idle_exit: whether it leaves by itself when nobody uses it.
         foreground: whether it stays in this terminal's session, with its messages on stderr.
+        state: folder of its log, or `none` for one in memory; the usual folder if empty.
     """
 
     mount: str
@@ -35,6 +40,7 @@ class Plan(NamedTuple):
     fs_write: bool = False
     idle_exit: bool = True
     foreground: bool = False
+    state: str = ""
 
     def argv(self, ready: int) -> list[str]:
         """The daemon's command line.
@@ -46,6 +52,8 @@ class Plan(NamedTuple):
         words = [sys.executable, "-P", "-m", "rnixfs.boot", "--mount", self.mount, "--ready-fd", str(ready)]
         for root in self.roots:
             words += ["--root", os.path.abspath(root)]
+        if self.state:
+            words += ["--state", self.state if self.state == IN_MEMORY else os.path.abspath(self.state)]
         flags = {"--fs-write": self.fs_write, "--idle-exit": self.idle_exit, "--foreground": self.foreground}
         return words + [flag for flag, on in flags.items() if on]
 
@@ -133,9 +141,11 @@ def _launch(plan: Plan) -> int:
             pid = _spawn(plan, writer)
         finally:
             os.close(writer)
-        word = _word(reader, time.monotonic() + START_SECONDS)
+        *notices, word = _words(reader, time.monotonic() + START_SECONDS)
     finally:
         os.close(reader)
+    for notice in notices:
+        _warn(notice.removeprefix(NOTICE).strip())
     if word == "ready":
         return pid
     with contextlib.suppress(ProcessLookupError):
@@ -163,20 +173,33 @@ def _run(argv: list[str], files: list[tuple[Any, ...]], *, own_session: bool) ->
     return os.posix_spawn(argv[0], argv, os.environ, file_actions=files, setsid=own_session, setsigdef=usual)
 
 
-def _word(reader: int, deadline: float) -> str:
-    """The daemon's one line; what came of it when the daemon or the time ends first."""
+def _words(reader: int, deadline: float) -> list[str]:
+    """The daemon's notices and its last word; what came of it when the daemon or the time ends first."""
     poller = select.poll()
     poller.register(reader, select.POLLIN)
     data = b""
-    while not data.endswith(b"\n"):
+    while not data.endswith(b"\n") or _lines(data)[-1].startswith(NOTICE):
         left = deadline - time.monotonic()
         if left <= 0 or not poller.poll(left * 1000):
-            return f"error: it was not ready within {START_SECONDS:.0f} s"
+            return [*_notices(data), f"error: it was not ready within {START_SECONDS:.0f} s"]
         piece = os.read(reader, 4096)
         if not piece:
-            break
+            return [*_notices(data), ""]
         data += piece
-    return data.decode("utf-8", "replace").strip()
+    return _lines(data)
+
+
+def _lines(data: bytes) -> list[str]:
+    return [line.strip() for line in data.decode("utf-8", "replace").strip().split("\n")]
+
+
+def _notices(data: bytes) -> list[str]:
+    return [line for line in _lines(data) if line.startswith(NOTICE)]
+
+
+def _warn(text: str) -> None:
+    errors = Screen(sys.stderr)
+    errors.line(errors.paint("yellow", errors.safe(f"[kernel] warning: {text}")))
 
 
 def _not_started(plan: Plan, word: str) -> CommandError:
@@ -203,12 +226,13 @@ def stop(mount: str) -> bool:
     return mountpoint.wait_unmounted(mount, STOP_SECONDS)
 
 
-def unmount(mount: str, force: bool = False) -> None:
+def unmount(mount: str, force: bool = False, leaving: Callable[[], None] = lambda: None) -> None:
     """End what is mounted on a folder: politely, else by the host's own means, a stale one at once.
 
     Args:
         mount: absolute path of the mountpoint.
         force: detach it also while programs use it.
+        leaving: called before a daemon that answers is asked to leave.
 
     Raises:
         CommandError: nothing, or something of others, is mounted there; or it is in use.
@@ -220,8 +244,10 @@ def unmount(mount: str, force: bool = False) -> None:
         reason = f"what is mounted there is {found[-1].kind}, not a tree of rnix; use umount(8)"
         raise CommandError("INVALID", reason, syscall="Umount", device=mount)
     state = mountpoint.probe(mount)
-    if state is State.LIVE and stop(mount):
-        return
+    if state is State.LIVE:
+        leaving()
+        if stop(mount):
+            return
     for _ in range(STACKED_MAX):
         found = mountpoint.mounted(mount)
         if not found or not found[-1].ours:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rnixfs_cli import bounded, mountpoint
+from rnixfs_cli import bounded, leaving, mountpoint
 from rnixfs_cli.errors import CommandError
 from rnixfs_cli.mountpoint import State
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session
@@ -77,11 +77,15 @@ def _flat(facts: dict[str, Any]) -> list[tuple[str, Any]]:
 @mount_option
 @pass_session
 def stop(session: Session) -> None:
-    """Stop the daemon and wait until its mount is gone; nothing happens where none runs."""
+    """Stop the daemon and wait until its mount is gone; nothing happens where none runs.
+
+    Processes that run are suspended; `rnix resume PID` lets them go on.
+    """
     from rnixfs_cli.daemon import stop as end
 
     where = session.mount()
     state = mountpoint.probe(where)
+    at_work = leaving.look(where) if state is State.LIVE else leaving.NOBODY
     if state is State.LIVE and not end(where):
         reason = "the daemon did not leave in time; try: rnix umount --force"
         raise CommandError("TIMEOUT", reason, syscall="Umount", device=where)
@@ -90,6 +94,7 @@ def stop(session: Session) -> None:
         raise CommandError(code, f"the daemon: {_STATES[state]}", syscall="Umount", device=where)
     word = "stopped" if state is State.LIVE else "not running"
     if session.as_json:
-        session.json({"mount": where, "state": word})
+        session.json({"mount": where, "state": word, **at_work.as_dict()})
     else:
         session.screen.line(f"[kernel] daemon {word}")
+        leaving.tell(at_work, session.screen)

@@ -141,7 +141,7 @@ def trial() -> list[Finding]:
     folder = tempfile.mkdtemp(prefix="rnix-doctor-")
     where = mountpoint.choose(os.path.join(folder, "mnt"))
     try:
-        daemon.start(daemon.Plan(where))
+        daemon.start(daemon.Plan(where, state=daemon.IN_MEMORY))
         readme = bounded.read_file(os.path.join(where, "README.md"), READ_SECONDS)
         providers = bounded.bounded(
             lambda: "\n".join(os.listdir(os.path.join(where, "dev/llm"))).encode(), READ_SECONDS

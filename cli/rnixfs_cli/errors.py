@@ -25,6 +25,7 @@ CODES: dict[int, str] = {
     errno.EDQUOT: "BUDGET_EXCEEDED",
     errno.EINTR: "INTERRUPTED",
     errno.ECANCELED: "CANCELED",
+    errno.EOWNERDEAD: "UNKNOWN_OUTCOME",
     errno.EFBIG: "TOO_LARGE",
     errno.EIO: "DRIVER",
 }

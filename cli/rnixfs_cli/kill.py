@@ -5,6 +5,7 @@ import contextlib
 import click
 
 from rnixfs_cli.errors import CommandError
+from rnixfs_cli.lookup import is_pid
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
 from rnixfs_cli.tree import ENDED, Tree
 
@@ -42,7 +43,7 @@ def kill(session: Session, pid: str, signal: str | None, option: str | None) -> 
         raise click.UsageError("the signal is given twice; give it after the pid or with -s")
     name = canonical(signal or option or "TERM")
     tree = session.tree()
-    number = int(pid) if pid.isdecimal() else tree.find(pid, "Kill")[1]
+    number = int(pid) if is_pid(pid) else tree.find(pid, "Kill")[1]
     _send(tree, number, name)
     if session.as_json:
         session.json({"pid": number, "signal": f"SIG{name}"})

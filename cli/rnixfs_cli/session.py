@@ -1,5 +1,6 @@
 """One run of the command: what every command shares, and the options that set it."""
 
+import itertools
 import json
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +11,9 @@ from rnixfs_cli.errors import CommandError
 from rnixfs_cli.screen import Screen
 from rnixfs_cli.tree import Tree
 
+UUID_LEAST = 6
+"""Hexadecimal digits of a uuid that a user must give."""
+_HEX = frozenset("0123456789abcdef")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -92,8 +96,19 @@ def json_option(command: Decorated) -> Decorated:
 
 
 def pid_argument(command: Decorated) -> Decorated:
-    """`PID`: a process by its number or its uuid."""
-    return click.argument("pid", callback=_check_pid)(command)
+    """`PID`: a process by its number, its uuid or the beginning of that."""
+    return click.argument("pid", callback=lambda _context, _parameter, value: identity(value))(command)
+
+
+def pids_argument(command: Decorated) -> Decorated:
+    """`PID...`: one process or more, each as `pid_argument` takes it."""
+    return click.argument(
+        "pids",
+        metavar="PID...",
+        nargs=-1,
+        required=True,
+        callback=lambda _context, _parameter, values: tuple(map(identity, values)),
+    )(command)
 
 
 def _set_mount(context: click.Context, _parameter: click.Parameter, value: str | None) -> None:
@@ -105,11 +120,26 @@ def _set_json(context: click.Context, _parameter: click.Parameter, value: bool) 
     context.ensure_object(Session).as_json |= value
 
 
-def _check_pid(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
+def identity(text: str) -> str:
+    """A process as the user named it, in the form that the tree has: a pid, a uuid or the beginning of one.
+
+    Raises:
+        click.BadParameter: it is neither.
+    """
     # What is checked here becomes part of a path, so nothing else may pass.
-    digits = set("0123456789")
-    if value and set(value) <= digits and int(value) > 0:
-        return str(int(value))
-    if len(value) == 36 and set(value) <= digits | set("abcdef-"):
-        return value
-    raise click.BadParameter(f"{value!r} is no process; give a pid such as 1 (see: rnix ps), or a uuid")
+    digits = text.replace("-", "").lower()
+    if text.isascii() and text.isdecimal() and (int(text) > 0) and not _begins_uuid(digits):
+        return str(int(text))
+    if text[:1] != "-" and set(digits) <= _HEX and UUID_LEAST <= len(digits) <= 32:
+        ends = (0, 8, 12, 16, 20, 32)
+        parts = [digits[start:end] for start, end in itertools.pairwise(ends)]
+        return "-".join(filter(None, parts))
+    raise click.BadParameter(
+        f"{text!r} is no process; give a pid such as 1 (see: rnix ps), a uuid (see: rnix history), "
+        f"or at least the first {UUID_LEAST} digits of one"
+    )
+
+
+def _begins_uuid(digits: str) -> bool:
+    # The uuids begin with the time, whose first digit stays 0 for some hundred years.
+    return digits.startswith("0") and len(digits) >= UUID_LEAST

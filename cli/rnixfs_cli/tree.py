@@ -77,6 +77,22 @@ class Tree:
         finally:
             os.close(descriptor)
 
+    def command(self, name: str, text: str, *, call: str, pid: int = 0) -> None:
+        """Give one command to a control file.
+
+        Raises:
+            CommandError: it cannot be opened, or refuses, with its own reason where it gives one.
+        """
+        descriptor = self.open(name, os.O_RDWR, call=call, pid=pid)
+        try:
+            os.write(descriptor, f"{text}\n".encode())
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                raise_refusal(os.pread(descriptor, CHUNK, 0), f"/{name}", call, pid)
+            raise self.failure(error, name, call, pid) from None
+        finally:
+            os.close(descriptor)
+
     def exchange(self, name: str, request: dict[str, Any], *, call: str) -> str:
         """Make a request of a device and wait for its answer.
 
@@ -90,7 +106,7 @@ class Tree:
         """
         descriptor = self.open(name, os.O_RDWR, call=call)
         try:
-            answer = ask(descriptor, json.dumps(request).encode())
+            answer = ask(descriptor, json.dumps(request).encode()) + b"".join(live(descriptor))
         except OSError as error:
             raise self.failure(error, name, call) from None
         finally:
@@ -116,34 +132,33 @@ class Tree:
         """The status of every live process."""
         return [json.loads(line) for line in self.read("proc/processes").splitlines() if line.strip()]
 
+    def query(self, sql: str, *arguments: str | float) -> list[dict[str, Any]]:
+        """The rows that a statement of SQL gives over the log.
+
+        Args:
+            sql: one statement that reads.
+            arguments: the values of its `?`.
+
+        Raises:
+            CommandError: it is refused, or the log is not one that can be asked.
+        """
+        answer = self.exchange("sys/query", {"sql": sql, "args": list(arguments)}, call="Query")
+        # Not splitlines: a text of JSON may hold what other alphabets take for the end of a line.
+        return [json.loads(line) for line in answer.split("\n") if line]
+
     def find(self, wanted: str, call: str) -> tuple[str, int]:
         """The folder and pid of a process, also of one that has moved to the history.
 
         Args:
-            wanted: a pid or a uuid.
+            wanted: a pid, a uuid or the beginning of one.
             call: what the command is doing, for the message.
 
         Raises:
-            CommandError: there is none.
+            CommandError: there is none, or more than one.
         """
-        for folder in self._candidates(wanted):
-            with contextlib.suppress(CommandError):
-                status = self.status(folder)
-                if wanted in (str(status["pid"]), status.get("uuid")):
-                    return folder, int(status["pid"])
-        pid = int(wanted) if wanted.isdecimal() else 0
-        raise CommandError("NOT_FOUND", "no such process", syscall=call, device=f"/proc/{wanted}", pid=pid)
+        from rnixfs_cli import lookup
 
-    def _candidates(self, wanted: str) -> Iterator[str]:
-        if wanted.isdecimal():
-            yield f"proc/{int(wanted)}"
-        else:
-            yield f"proc/history/{wanted}"
-            yield from (f"proc/{one['pid']}" for one in self.processes() if one.get("uuid") == wanted)
-        with contextlib.suppress(OSError):
-            # Names are UUIDv7, so this is from the youngest to the oldest.
-            for uuid in sorted(os.listdir(self.path("proc/history")), reverse=True):
-                yield f"proc/history/{uuid}"
+        return lookup.find(self, wanted, call)
 
 
 def ask(descriptor: int, request: bytes) -> bytes:
@@ -165,17 +180,18 @@ def ask(descriptor: int, request: bytes) -> bytes:
     return os.read(descriptor, CHUNK)
 
 
-def raise_refusal(answer: bytes, device: str, call: str) -> None:
-    """Turn a device's `{"error": …}` into the failure it tells of."""
+def raise_refusal(answer: bytes, device: str, call: str, pid: int = 0) -> None:
+    """Turn a device's `{"error": …}` into the failure it tells of; any other answer is none."""
     if not answer.startswith(b'{"error"'):
         return
-    error = json.loads(answer)["error"]
-    raise CommandError(
-        error.get("code", "DRIVER"),
-        error.get("message", ""),
-        syscall=call,
-        device=error.get("device") or device,
-    )
+    try:
+        error = json.loads(answer)["error"]
+    except ValueError:
+        return
+    if not isinstance(error, dict) or "message" not in error:
+        return
+    code, device = error.get("code", "DRIVER"), error.get("device") or device
+    raise CommandError(code, error["message"], syscall=call, device=device, pid=pid)
 
 
 def chunks(descriptor: int) -> Iterator[bytes]:

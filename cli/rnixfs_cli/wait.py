@@ -2,12 +2,13 @@
 
 import json
 import os
+import sys
 from typing import Any
 
 import click
 
 from rnixfs_cli.errors import CommandError
-from rnixfs_cli.screen import exit_line, model_label
+from rnixfs_cli.screen import Screen, exit_line, model_label
 from rnixfs_cli.session import Session, json_option, mount_option, pass_session, pid_argument
 from rnixfs_cli.tree import Tree, live
 
@@ -21,7 +22,10 @@ def wait(session: Session, pid: str) -> int:
     """Wait until the process PID ends; the exit status is the process's code."""
     tree = session.tree()
     folder, number = tree.find(pid, "Wait")
-    label = model_label(tree.status(folder, call="Wait", pid=number))
+    status = tree.status(folder, call="Wait", pid=number)
+    label = model_label(status)
+    if status.get("suspended"):
+        Screen(sys.stderr).line(f"[kernel] PID {number} is suspended; to go on: rnix resume {number}")
     end = end_of(tree, tree.open(f"{folder}/wait", call="Wait", pid=number), number)
     if session.as_json:
         session.json({"pid": number, **end})
@@ -48,7 +52,9 @@ def end_of(tree: Tree, descriptor: int, pid: int) -> dict[str, Any]:
     finally:
         os.close(descriptor)
     if not data.strip():
-        reason = "the daemon ended before the process did"
+        reason = (
+            f"the daemon ended before the process did; to go on where it was suspended: rnix resume {pid}"
+        )
         raise CommandError("SERVICE_UNAVAILABLE", reason, syscall="Wait", device=f"/proc/{pid}/wait", pid=pid)
     end: dict[str, Any] = json.loads(data.splitlines()[0])
     return end

@@ -16,9 +16,12 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECONDS = 60  # for one command; a bound for what hangs, not a measure
 
-# The command over a folder: all of a mount but a device, whose answer is the text of the file `answer`.
+# The command over a folder: all of a mount but its devices, whose answers are the texts of files, and but
+# refusals. `proc/spawn` answers with the file `answer`, `sys/query` with what the file `rows` holds for the
+# request, and a control file refuses with the text of its file with `.refusal` after the name.
 FAKE = """
 import json, pathlib, sys
+from rnixfs_cli.errors import CommandError
 from rnixfs_cli.main import run
 from rnixfs_cli.session import Session
 from rnixfs_cli.tree import Tree, raise_refusal
@@ -26,10 +29,26 @@ from rnixfs_cli.tree import Tree, raise_refusal
 class FakeTree(Tree):
     def exchange(self, name, request, *, call):
         root = pathlib.Path(self.root)
-        (root / "request").write_text(json.dumps({"device": name, **request}))
-        answer = (root / "answer").read_bytes()
+        answer = self.rows(root, request) if name == "sys/query" else self.answer(root, name, request)
         raise_refusal(answer, f"/{name}", call)
         return answer.decode()
+
+    def answer(self, root, name, request):
+        (root / "request").write_text(json.dumps({"device": name, **request}))
+        return (root / "answer").read_bytes()
+
+    def rows(self, root, request):
+        asked = root / "asked"
+        with asked.open("a") as file:
+            file.write(json.dumps(request) + "\\n")
+        rows = root / "rows"
+        return rows.read_bytes() if rows.exists() else b'{"error": {"code": "NOT_FOUND", "message": "no"}}'
+
+    def command(self, name, text, *, call, pid=0):
+        refusal = pathlib.Path(self.root, name + ".refusal")
+        if refusal.exists():
+            raise_refusal(refusal.read_bytes(), f"/{name}", call, pid)
+        super().command(name, text, call=call, pid=pid)
 
 status = run(sys.argv[1:], Session(tree_of=FakeTree))
 (pathlib.Path(sys.argv[0]).parent / "modules").write_text(json.dumps(sorted(sys.modules)))
@@ -112,6 +131,7 @@ class Rnix:
             "uuid": f"0192f3a0-0000-7000-8000-{pid:012d}",
             "state": "running",
             "paused": False,
+            "suspended": "",
             "intent": "look around",
             "agent": "default",
             "provider": "script",
@@ -126,6 +146,34 @@ class Rnix:
         self.lay(f"proc/{pid}/ctl", "")
         with (self.root / "proc/processes").open("a") as processes:
             processes.write(json.dumps(whole) + "\n")
+
+    def past(self, pid: int, **status: Any) -> str:
+        """Put a process into the history; gives its uuid."""
+        whole: dict[str, Any] = {
+            "pid": pid,
+            "ppid": 0,
+            "uuid": f"0192f3a0-0000-7000-8000-{pid:012d}",
+            "state": "dead",
+            "suspended": "",
+            "intent": "look around",
+            "agent": "default",
+            "provider": "script",
+            "model": "tour",
+            "tokens_used": 12,
+            "steps": 1,
+            "exit": {"code": 0, "reason": "done"},
+        }
+        whole |= status
+        self.lay(f"proc/history/{whole['uuid']}/status", json.dumps(whole) + "\n")
+        return str(whole["uuid"])
+
+    def rows(self, *rows: dict[str, Any]) -> None:
+        """Let `sys/query` give these rows, whatever it is asked."""
+        self.lay("rows", "".join(json.dumps(row) + "\n" for row in rows))
+
+    def asked(self) -> list[dict[str, Any]]:
+        """What `sys/query` was asked."""
+        return [json.loads(line) for line in (self.root / "asked").read_text().splitlines()]
 
     def ended(self, pid: int, code: int = 0, reason: str = "completed", result: str = "all is well") -> None:
         """Say how a process ended."""

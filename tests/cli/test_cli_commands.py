@@ -431,6 +431,12 @@ def test_ctrl_c_detaches_strace(rnix):
         ["wait", "7"],
         ["log", "7"],
         ["strace", "7"],
+        ["resume", "7"],
+        ["suspend", "7"],
+        ["fork", "7"],
+        ["history"],
+        ["query", "x"],
+        ["gc"],
         ["spawn", "x"],
         ["daemon", "status"],
         ["daemon", "stop", "--help"],
@@ -444,7 +450,9 @@ def test_commands_use_files_alone(rnix, words):
     rnix.process(7, state="dead")
     rnix.lay("proc/7/trace.jsonl", "")
     rnix.lay("sys/uptime", "1.5\n")
-    rnix.lay("sys/stats", '{"processes": 1}\n')
+    rnix.lay("sys/stats", '{"processes": 1, "history": 0}\n')
+    rnix.lay("sys/ctl", "")
+    rnix.rows()
     assert rnix(*words).status == 0
     loaded = set(rnix.modules())
     assert not loaded & {"rnixfs", "trio", "pyfuse3", "msgspec", "httpx2", "yaml"}

@@ -37,6 +37,20 @@ sys.exit(1)
 """
 
 
+TELLS = """
+import json, os, pathlib, sys
+where = pathlib.Path(sys.argv[sys.argv.index("--mount") + 1])
+(where / "sys").mkdir(parents=True)
+(where / "proc").mkdir()
+(where / "sys/version").write_text("0.0.1")
+(where / "proc/processes").write_text("")
+fd = int(sys.argv[sys.argv.index("--ready-fd") + 1])
+os.write(fd, b"notice: the log was damaged; 3 of 4 processes were saved\\nnotice: 2 processes ar")
+os.write(fd, b"e suspended\\n")
+os.write(fd, LAST)
+"""
+
+
 class Host:
     """A host on which `rnixfs.boot` is a stand-in."""
 
@@ -160,6 +174,93 @@ def test_a_daemon_that_dies_leaves_its_last_words(tmp_path):
     assert "the daemon ended before it had mounted; it said: no room on this host" in err
     assert (tmp_path / "rnix").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "rnix/daemon.log").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("last", "status", "words"),
+    [
+        ('b"ready\\n"', 0, ""),
+        ('b"error: no room\\n"', 1, "(no room)\n"),
+        ('b""', 1, "(the daemon ended before it had mounted)\n"),
+    ],
+)
+def test_what_the_daemon_says_of_its_state_is_told(tmp_path, last, status, words):
+    """Notices come before the last word; each is a warning on stderr, whatever comes after them."""
+    found, out, err = Host(tmp_path, f"LAST = {last}\n" + TELLS)("ps", "--json")
+    assert (found, out[:1]) == (status, "[" if status == 0 else "{")
+    lines = err.splitlines(keepends=True)
+    assert lines[:2] == [
+        "[kernel] warning: the log was damaged; 3 of 4 processes were saved\n",
+        "[kernel] warning: 2 processes are suspended\n",
+    ]
+    assert "".join(lines[2:]).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("given", "passed"), [("none", "none"), ("state", "FOLDER/state"), ("./none", "FOLDER/none")]
+)
+def test_mount_hands_the_folder_of_the_state_on(host, given, passed):
+    """A folder goes as an absolute path, `none` as it is; a running daemon has its state already."""
+    assert host("mount", "--state", given)[0] == 0
+    (start,) = host.starts()
+    assert start["arguments"][-2:] == ["--state", passed.replace("FOLDER", str(host.folder))]
+    status, _, err = host("mount", "--state", given)
+    assert status == 1
+    assert "would have no effect" in err
+
+
+@pytest.mark.parametrize(
+    ("given", "status", "said"), [("", 2, "it is empty"), ("mnt/state", 1, "inside the mountpoint")]
+)
+def test_a_state_folder_that_cannot_be(host, given, status, said):
+    """Refused before anything starts."""
+    found, _, err = host("mount", "--state", given)
+    assert found == status
+    assert said in err
+    assert host.starts() == []
+
+
+def test_without_a_wish_the_daemon_chooses_its_state(host):
+    """A command that starts the daemon by itself names no folder."""
+    host("ps")
+    assert "--state" not in host.starts()[0]["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("processes", "log", "said"),
+    [
+        ([], "/x/log.db", []),
+        ([{"pid": 7}], "/x/log.db", ["[kernel] 1 process suspended; to go on: rnix resume 7"]),
+        (
+            [{"pid": 1}, {"pid": 2, "ppid": 1}, {"pid": 4, "ppid": 3}, {"pid": 5, "suspended": "why"}],
+            "/x/log.db",
+            ["[kernel] 3 processes suspended; to go on: rnix resume 1 4"],
+        ),
+        (
+            [{"pid": pid} for pid in range(1, 8)],
+            "/x/log.db",
+            ["[kernel] 7 processes suspended; to go on: rnix resume PID (see: rnix ps)"],
+        ),
+        ([{"pid": 7}], "", ["[kernel] 1 process ended with it: the log was in memory only"]),
+    ],
+)
+def test_who_was_at_work_when_the_daemon_left(tmp_path, processes, log, said):
+    """Told with what to type: those whose parents do not wake them, and nobody who slept already."""
+    import io
+
+    from rnixfs_cli import leaving, screen
+
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys").mkdir()
+    (tmp_path / "proc/processes").write_text("".join(json.dumps(one) + "\n" for one in processes))
+    (tmp_path / "sys/config").write_text(json.dumps({"log": log}))
+    paper = io.StringIO()
+    found = leaving.look(str(tmp_path))
+    leaving.tell(found, screen.Screen(paper, False))
+    assert paper.getvalue().splitlines() == said
+    running = [one["pid"] for one in processes if not one.get("suspended")]
+    assert found.as_dict() == {"suspended": running if log else []}
+    assert leaving.look(str(tmp_path / "nowhere")) == leaving.NOBODY
 
 
 def test_files_are_not_hidden(host):

@@ -15,7 +15,20 @@ import pytest
 from rnixfs import errors as kernel_errors
 from rnixfs import traceline as kernel_traceline
 from rnixfs.proc import signals
-from rnixfs_cli import errors, kill, loglines, main, mountpoint, ps, screen, spawn, strace, traceline, tree
+from rnixfs_cli import (
+    errors,
+    kill,
+    loglines,
+    main,
+    mountpoint,
+    ps,
+    screen,
+    spawn,
+    strace,
+    traceline,
+    tree,
+    watch,
+)
 
 
 class Paper:
@@ -261,7 +274,7 @@ def test_request_holds_only_what_was_asked_for():
 def test_a_run_as_people_see_it():
     """Thoughts show whole, a tool's output with its first line, and then the result."""
     paper = Paper()
-    view = spawn.View(1, paper.screen)
+    view = watch.View(1, paper.screen)
     log = ["step step 1", "think first", "    second", "tool shell {}", "output a", "    b", "warning late"]
     for line in log:
         view.entry(loglines.parse(line if line.startswith("    ") else f"[  0.001s] {line}"))
