@@ -8,6 +8,7 @@ import contextlib
 import os
 import pathlib
 import platform
+import re
 import select
 import shlex
 import signal
@@ -252,13 +253,14 @@ class Daemon:
 
     def _await_ready(self, reading: int) -> None:
         told = b""
-        while not told.endswith(b"\n"):
+        # Lines that begin with notice: tell of the state; the last line says how the start went.
+        while not re.search(rb"^(ready|error: .*)\n\Z", told, re.MULTILINE):
             ready, _, _ = select.select([reading], [], [], SECONDS)
             part = os.read(reading, 4096) if ready else b""
             if not part:
                 break
             told += part
-        if told != b"ready\n":
+        if not told.endswith(b"ready\n"):
             self.clear()
             raise AssertionError(f"the daemon said {told!r}; its log:\n{self.log()}")
 

@@ -153,6 +153,7 @@ TABLE: tuple[Row, ...] = (
         "dev/grep",
         "dev/pipe",
         "proc/spawn",
+        "sys/query",
     ),
     *_rows(
         Class.CONTROL,

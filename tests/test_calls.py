@@ -764,12 +764,13 @@ async def test_reap(lab: Lab, autojump_clock: object) -> None:
 
 
 async def test_suspend(lab: Lab, autojump_clock: object) -> None:
-    """Pauses a process and all below it."""
+    """Lets a process and all below it do nothing until they are woken."""
     _, sys = await lab.puppet()
     child, its = await lab.puppet(parent=sys.pid)
     below = lab.kernel.process(await its.spawn(lab.named(sleeper)))
     assert await sys.suspend(child.pid) == 2
-    assert (child.paused, below.paused) == (True, True)
+    assert (child.state, below.state) == (State.SUSPENDED, State.SUSPENDED)
+    assert child.suspended == f"process {sys.pid} suspended it"
     assert once(lab, sys, "Suspend")["result"] == "2 processes"
     with fails("Suspend", Code.NOT_FOUND):
         await sys.suspend(999)
@@ -783,7 +784,7 @@ async def test_resume(lab: Lab, autojump_clock: object) -> None:
     below = lab.kernel.process(await its.spawn(lab.named(sleeper)))
     await sys.suspend(child.pid)
     assert await sys.resume(child.pid) == 2
-    assert (child.paused, below.paused) == (False, False)
+    assert (child.state, below.state) == (State.RUNNING, State.RUNNING)
     assert once(lab, sys, "Resume")["result"] == "2 processes"
     with fails("Resume", Code.NOT_FOUND):
         await sys.resume(999)
@@ -791,7 +792,7 @@ async def test_resume(lab: Lab, autojump_clock: object) -> None:
 
 
 async def test_shutdown(lab: Lab, autojump_clock: object) -> None:
-    """Asks the system to stop; then no more processes are made, and all that there are end."""
+    """Asks the system to stop; then no more processes are made, and all that there are are suspended."""
     _, sys = await lab.puppet()
     _, confined = await lab.puppet(allowed_devices=["/dev"])
     with fails("Shutdown", Code.PERMISSION):
@@ -802,5 +803,5 @@ async def test_shutdown(lab: Lab, autojump_clock: object) -> None:
     assert once(lab, sys, "Shutdown")["result"] == "0"
     with fails("Spawn", Code.SERVICE_UNAVAILABLE):
         await sys.spawn(lab.named(stubborn))
-    await lab.kernel.end_all()
-    assert lab.kernel.live() == []
+    await lab.kernel.suspend_all()
+    assert {process.state for process in lab.kernel.live()} == {State.SUSPENDED}

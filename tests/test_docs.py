@@ -18,6 +18,7 @@ import pytest
 
 from rnixfs.manifest import parse_agent, parse_skill
 from rnixfs.providers import parse_providers
+from rnixfs.storeconfig import parse_config
 from rnixfs_cli import main as cli
 from tests.daemon import LEAVE_SECONDS, Daemon, Done, Program, environment, quoted, running
 from tests.filetable import PAGELESS, TABLE, Class, of, page_of
@@ -404,6 +405,7 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "version:": parse_providers,
     "name:": parse_agent,
     "---": parse_skill,
+    "store:": parse_config,
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from rnixfs.bootstrap import Settings, System
+from rnixfs.state.sqlite import SqliteStore
 from tests.contract.world import World
 from tests.daemon import Daemon, environment, running
 from tests.tree import MemoryTree, MountTree
@@ -37,12 +38,14 @@ async def world(
         host = tmp_path / "host"
         host.mkdir()
         _fill(host)
-        system = System(Settings((str(host),), env=environment(tmp_path)))
+        log = SqliteStore(tmp_path / "state")
+        system = System(Settings((str(host),), env=environment(tmp_path)), log=log)
         async with trio.open_nursery() as nursery:
             await nursery.start(system.kernel.run)
             yield World(MemoryTree(system), host)
             nursery.cancel_scope.cancel()
         await system.models.aclose()
+        log.close()
 
 
 def _fill(host: pathlib.Path) -> None:

@@ -404,3 +404,75 @@ async def test_after_a_failure_the_device_serves_the_next_request(world: World) 
     await opened.write(b'{"intent": "say better"}')
     assert json.loads(await read_on(opened))["content"] == "better"
     await opened.close()
+
+
+# --- keys ---
+
+
+async def test_a_key_runs_a_command_once(world: World) -> None:
+    """Requests with the same key, one after the other and through any kind of open, are one; the same key
+    with another content is refused."""
+    mark = world.new_path()
+    request = {"command": f"echo once >> {mark}; echo done", "idempotency_key": mark.name}
+    answers = [await world.ask(SHELL, request) for _ in range(2)]
+    await world.write(SHELL, json.dumps(request))
+    answers.append(await world.read(SHELL))
+    assert answers == [answers[0]] * 3
+    assert (json.loads(answers[0])["stdout"], mark.read_text()) == ("done\n", "once\n")
+    with refused(errno.EINVAL):
+        await world.write(SHELL, json.dumps({**request, "command": "echo other"}))
+    assert "another content" in failure(await world.read(SHELL))["message"]
+
+
+async def test_a_key_is_joined_while_its_request_runs(world: World) -> None:
+    """Who asks with the key of a request that runs waits for that one, from any session of the same user."""
+    gate, mark = world.new_path(), world.new_path()
+    command = f"echo once >> {mark}; while [ ! -e {gate} ]; do sleep 0.01; done; echo $$"
+    request = json.dumps({"command": command, "idempotency_key": mark.name})
+    await world.write(SHELL, request)
+    await world.until(mark.exists, "the command runs")
+    other = World(await world.tree.other(), world.host)
+    await other.write(SHELL, request)
+    await world.write(SHELL, request)
+    gate.touch()
+    answers = [await one.read(SHELL) for one in (world, other)]
+    assert answers[0] == answers[1]
+    assert (json.loads(answers[0])["exit_code"], mark.read_text()) == (0, "once\n")
+
+
+async def test_a_model_is_asked_once_for_a_key(world: World) -> None:
+    """Models take keys, too, and so does a failure have one."""
+    for number, intent in enumerate(("say hello", "fail: DRIVER")):
+        request = {"intent": intent, "idempotency_key": f"{world.new_path().name}-{number}"}
+        answers = [await world.ask(LLM, request) for _ in range(2)]
+        assert answers[0] == answers[1]
+
+
+# --- the log ---
+
+
+@holds("sys/query")
+async def test_the_log_can_be_asked(world: World) -> None:
+    """SQL finds what a process did, in its order; what is not reading is refused."""
+    pid = await world.done("say hello")
+    sql = "SELECT event, whole(data) ->> 'intent' AS intent FROM events WHERE pid = ? ORDER BY seq"
+    rows = [
+        json.loads(row) for row in (await world.ask("sys/query", {"sql": sql, "args": [pid]})).splitlines()
+    ]
+    events = [row["event"] for row in rows]
+    assert rows[0] == {"event": "spawn", "intent": "say hello"}
+    assert [event for event in events if event in ("exit", "reap")] == ["exit", "reap"]
+    assert await world.ask("sys/query", "SELECT 1 AS one") == b'{"one":1}\n'
+    error = failure(await world.ask("sys/query", "DELETE FROM events"))
+    assert (error["code"], error["device"]) == ("PERMISSION", "/sys/query")
+
+
+async def test_the_log_is_for_those_who_were_granted_it(world: World) -> None:
+    """A process sees the log only when it was granted it, since it tells of everybody."""
+    pid = await world.spawn("wait 500 s")
+    path = f"proc/{pid}/root/sys/query"
+    assert "query" not in await world.tree.names(f"proc/{pid}/root/sys")
+    with refused(errno.EACCES):
+        await world.open(path, os.O_RDWR)
+    await world.write(f"proc/{pid}/ctl", "grant /sys/query\n")
+    assert await world.ask(path, "SELECT 1 AS one") == b'{"one":1}\n'

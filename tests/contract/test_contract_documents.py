@@ -169,7 +169,7 @@ async def test_a_control_file_lists_its_commands(world: World) -> None:
             lines = (await world.read(path)).decode().splitlines()
             assert lines
             for line in lines:
-                assert re.fullmatch(r"[a-z]+( [A-Z]+)* {2,}\S.*", line), line
+                assert re.fullmatch(r"[a-z]+( [A-Z]+| \[[A-Z]+\])* {2,}\S.*", line), line
             assert len({line.split()[0] for line in lines}) == len(lines)
 
 
@@ -203,3 +203,13 @@ async def test_the_lines_before_a_wrong_one_are_done(world: World) -> None:
         await opened.write(b"budget 5\nnonsense\nbudget 6\n")
     await opened.close()
     assert (await world.status(pid))["context_budget"] == 5
+
+
+async def test_the_log_can_be_made_smaller(world: World) -> None:
+    """`gc` is taken by sys/ctl, and what is to be kept stays."""
+    pid = await world.done()
+    await world.write("sys/ctl", "gc\n")
+    assert (await world.status(pid))["state"] == "dead"
+    assert (await world.json("sys/stats"))["log_events"] > 0
+    with refused(errno.EINVAL):
+        await world.write("sys/ctl", "gc now\n")

@@ -20,6 +20,7 @@ STATUS = [
     "uuid",
     "state",
     "paused",
+    "suspended",
     "intent",
     "agent",
     "skills",
@@ -140,11 +141,14 @@ async def test_steps_are_kept_one_by_one(world: World) -> None:
     assert await world.tree.names(f"proc/{pid}/steps") == ["1.json", "2.json"]
     steps = [await shown(world, pid, f"steps/{number}.json") for number in (1, 2)]
     assert await world.lines(f"proc/{pid}/steps.jsonl") == steps
-    assert [step["step_number"] for step in steps] == [1, 2]
+    assert [step["step"] for step in steps] == [1, 2]
     assert [step["action"] for step in steps] == ["tool_call", "text"]
-    tool = steps[0]["tools"][0]
-    assert (tool["tool"], tool["tool_path"]) == ("shell", "/dev/shell")
-    assert json.loads(tool["tool_result"])["stdout"] == "through\n"
+    (tool,) = steps[0]["tool_calls"]
+    assert (tool["name"], tool["path"]) == ("shell", "/dev/shell")
+    assert json.loads(tool["result"])["stdout"] == "through\n"
+    assert (steps[0]["tool_path"], steps[0]["tool_result"]) == ("/dev/shell", tool["result"])
+    said = [message for step in steps for message in step["messages"]]
+    assert said == (await shown(world, pid, "messages.json"))["messages"][:-1]
     for name in ("0.json", "3.json", "01.json", "1", "x.json"):
         with refused(errno.ENOENT):
             await world.tree.stat(f"proc/{pid}/steps/{name}")
@@ -269,6 +273,90 @@ async def test_a_paused_process_stands_still(world: World) -> None:
     await world.write(f"proc/{pid}/ctl", "resume\n")
     end = await world.json(f"proc/{pid}/wait")
     assert (end["code"], "through" in end["result"]) == (0, True)
+
+
+async def test_a_suspended_process_does_nothing_until_it_is_woken(world: World) -> None:
+    """suspend cancels what it does, and stops its clock; wake lets it go on where it stood, and its model is
+    told of a tool that nobody saw end. Each is refused where there is nothing to do."""
+    pid, gate = await world.gated()
+    with refused(errno.EINVAL):
+        await world.write(f"proc/{pid}/ctl", "wake\n")
+    await world.write(f"proc/{pid}/ctl", "suspend\n")
+    status = await world.status(pid)
+    assert (status["state"], status["suspended"]) == ("suspended", "its owner suspended it")
+    assert pid in {row["pid"] for row in await world.lines("proc/processes")}
+    gate.touch()
+    later = await world.status(pid)
+    assert (later["steps"], later["elapsed_ms"], later["exit"]) == (1, status["elapsed_ms"], None)
+    with refused(errno.EINVAL):
+        await world.write(f"proc/{pid}/ctl", "wake up\n")
+    await world.write(f"proc/{pid}/ctl", "wake\n")
+    assert (await world.json(f"proc/{pid}/wait"))["code"] == 0
+    (step, _) = await world.lines(f"proc/{pid}/steps.jsonl")
+    assert [call["error_code"] for call in step["tool_calls"]] == ["UNKNOWN_OUTCOME"]
+    for command in ("suspend", "wake"):
+        with refused(errno.EINVAL):
+            await world.write(f"proc/{pid}/ctl", f"{command}\n")
+
+
+async def test_a_suspended_process_can_be_ended(world: World) -> None:
+    """At once, since nothing of it runs."""
+    for command, signal in (("term", "SIGTERM"), ("kill", "SIGKILL")):
+        pid = await world.live()
+        await world.write(f"proc/{pid}/ctl", f"suspend\n{command}\n")
+        end = await world.json(f"proc/{pid}/wait")
+        assert (end["code"], signal in end["reason"]) == (1, True)
+
+
+async def test_a_fork_goes_on_from_a_step(world: World) -> None:
+    """It has been through the same steps, up to the one that is named, and then does them anew; its source is
+    not touched, whether it has ended or not."""
+    source = await world.done("run: echo through")
+    pid = int(await world.ask("proc/spawn", {"fork": {"source": str(source), "step": 1}}))
+    end = await world.json(f"proc/{pid}/wait")
+    assert (end["code"], end["result"]) == (0, (await world.json(f"proc/{source}/wait"))["result"])
+    ours, theirs = [(await shown(world, one, "messages.json"))["messages"] for one in (pid, source)]
+    assert ours == theirs
+    assert [one["step"] for one in await world.lines(f"proc/{pid}/steps.jsonl")] == [2]
+    assert (await world.status(pid))["steps"] == 2
+    for step in ("3", "x", "-1"):
+        with refused(errno.EINVAL):
+            await world.write(f"proc/{source}/ctl", f"fork {step}\n")
+
+
+async def test_a_fork_of_a_fork_begins_where_that_began(world: World) -> None:
+    """The steps that a fork took over are its start: before them there is nothing to fork from."""
+    source = await world.done("run: echo through")
+    first = int(await world.ask("proc/spawn", {"fork": {"source": str(source), "step": 1}}))
+    await world.json(f"proc/{first}/wait")
+    second = int(await world.ask("proc/spawn", {"fork": {"source": str(first)}}))
+    await world.json(f"proc/{second}/wait")
+    ours, theirs = [(await shown(world, one, "messages.json"))["messages"] for one in (second, source)]
+    assert ours == theirs
+    assert [one["step"] for one in await world.lines(f"proc/{second}/steps.jsonl")] == [2]
+    with refused(errno.EINVAL):
+        await world.write(f"proc/{first}/ctl", "fork 0\n")
+
+
+async def test_a_checkpoint_is_kept(world: World) -> None:
+    """Of a running process and of an ended one; it takes nothing after it."""
+    for pid in (await world.live(), await world.done()):
+        await world.write(f"proc/{pid}/ctl", "checkpoint\n")
+        with refused(errno.EINVAL):
+            await world.write(f"proc/{pid}/ctl", "checkpoint 1\n")
+
+
+async def test_a_key_makes_a_process_once(world: World) -> None:
+    """The same request with the same key gives the same process, also when that has ended; another request
+    with it is refused."""
+    request = {"intent": "say hello", "provider": "script", "idempotency_key": world.new_path().name}
+    pid = int(await world.ask("proc/spawn", request))
+    await world.read(f"proc/{pid}/wait")
+    assert int(await world.ask("proc/spawn", request)) == pid
+    opened = await world.open("proc/spawn", os.O_RDWR)
+    with refused(errno.EINVAL):
+        await opened.write(json.dumps({**request, "intent": "say other"}).encode())
+    await opened.close()
 
 
 @pytest.mark.parametrize("command", ["kill", "term", "int", "signal KILL", "signal SIGTERM", "signal 3"])

@@ -124,7 +124,7 @@ async def test_the_log_can_be_followed_from_its_start(world: World) -> None:
 
 @holds("proc/events", "proc/.live/events")
 async def test_events_come_in_order_with_their_numbers(world: World) -> None:
-    """Every event is one JSON line; the numbers have no gaps; a life is spawn, step, exit, reap."""
+    """Every event is one JSON line; the numbers have no gaps; a life goes from spawn to reap."""
     opened = await world.open("proc/events", os.O_RDONLY | os.O_NONBLOCK)
     pid = await world.done("say hello")
     records: list[dict[str, Any]] = []
@@ -137,9 +137,10 @@ async def test_events_come_in_order_with_their_numbers(world: World) -> None:
     numbers = [one["seq"] for one in records]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     mine = [one for one in records if one["pid"] == pid]
-    assert [one["event"] for one in mine] == ["spawn", "step", "exit", "reap"]
+    told = [one["event"] for one in mine]
+    assert told == ["spawn", "messages", "request", "answer", "step", "exit", "reap"]
     assert mine[0]["intent"] == "say hello"
-    assert (mine[2]["code"], mine[2]["reason"]) == (0, "done")
+    assert (mine[-2]["code"], mine[-2]["reason"]) == (0, "done")
 
 
 async def test_a_stream_joined_late_gives_what_comes_from_then_on(world: World) -> None:

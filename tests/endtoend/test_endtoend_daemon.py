@@ -161,7 +161,8 @@ def test_stop_ends_running_processes(user):
     watching = user.start("log", "-f", pid)
     until(lambda: user.opened(waiting, f"proc/{pid}/.live/wait"), "the command waits")
     until(lambda: user.opened(watching, f"proc/{pid}/.live/log"), "the command follows")
-    assert user.out("daemon", "stop") == "[kernel] daemon stopped\n"
+    left = f"[kernel] 1 process suspended; to go on: rnix resume {pid}\n"
+    assert user.out("daemon", "stop") == f"[kernel] daemon stopped\n{left}"
     done = waiting.end()
     assert done.status == 1
     assert "SIGTERM" in done.out or "the daemon" in done.err, done
@@ -181,7 +182,8 @@ def test_umount_while_readers_wait(user):
     until(lambda: all(user.opened(command, f"proc/{pid}/.live/{name}") for name, command in commands.items()),
           "every command waits")  # fmt: skip
     server = one_daemon(user)
-    assert user.out("umount") == f"[kernel] unmounted {user.mount}\n"
+    left = f"[kernel] 1 process suspended; to go on: rnix resume {pid}\n"
+    assert user.out("umount") == f"[kernel] unmounted {user.mount}\n{left}"
     for program in [*readers, *commands.values()]:
         program.end()
     until(lambda: not state_of(server), "the end of the daemon")

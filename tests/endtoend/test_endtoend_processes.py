@@ -74,7 +74,7 @@ def test_a_run_is_shown_while_it_goes_on(worker):
     [
         (["say done"], 0, None),
         (["fail: TIMEOUT"], 1, "[TIMEOUT] "),
-        (["loop", "--max-steps", "2"], 1, "step limit: 2 steps"),
+        (["loop", "--max-steps", "2"], 1, "max_iterations: 2 steps"),
         ([LONG, "--timeout-ms", "1"], 1, "timeout: "),
         (["say hello", "--budget", "1"], 2, "budget_exceeded: "),
         (["spend 9000000", "--budget", "8000000"], 2, "budget_exceeded: 900"),

@@ -14,7 +14,7 @@ from rnixfs.node import Dir, FixedDir, Node
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit
-from rnixfs.state.store import Store
+from rnixfs.state.store import Log
 from rnixfs.syscalls import Syscalls
 from rnixfs.types import Caller
 from tests.kernel import kernellab
@@ -36,7 +36,7 @@ class Lab(kernellab.Lab):
         store: keeps the events; the kernel's own if None.
     """
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(self, store: Log | None = None) -> None:
         super().__init__(store)
         root = self.kernel.root
         assert isinstance(root, FixedDir)

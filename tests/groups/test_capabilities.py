@@ -160,7 +160,7 @@ async def test_each_change_of_rights_is_an_event(lab, autojump_clock):
     lab.write(f"/proc/{process.pid}/ctl", "revoke /dev\ngrant /dev/fs/\n")
     with refused(Code.INVALID):
         lab.write(f"/proc/{process.pid}/ctl", "grant dev\n")
-    found = [(record.event, record.data) for record in lab.kernel._store.load() if record.pid == process.pid]
+    found = [(record.event, record.data) for record in lab.kernel.log.load(process.pid)]
     assert found == [
         found[0],
         ("revoke", {"path": "/dev", "by": 0}),

@@ -15,7 +15,7 @@ from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.syscalls import Syscalls
 from rnixfs.types import Kind
-from tests.groups.grouplab import Counter, Lab, refused, settle
+from tests.groups.grouplab import Counter, Lab, refused
 from tests.kernel.kernellab import PERSON, SpyStore, agent, done
 
 # --- making and removing ---
@@ -455,9 +455,12 @@ async def play(steps: list[tuple[str, int, str]]) -> None:
                 assert model.members == before
             assert model.may is (refusal is None), refusal
             model.check()
-        await lab.kernel.end_all()
-        await settle()
+        await lab.kernel.suspend_all()
+        model.check()  # whoever is suspended stays where it is
+        for process in lab.kernel.live():
+            lab.kernel.deliver(process, Signal.KILL)
         assert not lab.kernel.groups._of
+        assert set(lab.names("/proc/groups")) == model.lasting
         nursery.cancel_scope.cancel()
 
 

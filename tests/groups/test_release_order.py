@@ -1,6 +1,7 @@
 """The end of a process: its parts are released in one order, each once, whoever ends it."""
 
 import os
+from typing import Any
 
 import pytest
 import trio
@@ -24,6 +25,7 @@ STEPS = (
     "signals",
     "threads",
     "mounts",
+    "kept",
     "wait",
     "dead",
     "removed",
@@ -49,6 +51,7 @@ class Spy:
             (kernel.channels, "release", "messages"),
             (kernel.groups, "leave_all", "groups"),
             (kernel.mounts, "release", "mounts"),
+            (kernel, "settle", "kept"),
             (process.trace_live, "end", "trace"),
             (process.log_live, "end", "log"),
             (process.ended_live, "end", "wait"),
@@ -60,10 +63,10 @@ class Spy:
         self._watch_class(monkeypatch, trio.CancelScope, "cancel", process.scope, "cancel")
         emit = kernel.emit
 
-        def noting(event: str, pid: int, data: dict[str, object]):
+        def noting(event: str, pid: int, *more: Any):
             if pid == process.pid and event == "reap":
                 self.steps.append("dead")
-            return emit(event, pid, data)
+            return emit(event, pid, *more)
 
         monkeypatch.setattr(kernel, "emit", noting)
         kernel.on_removed = lambda pid: self.steps.append("removed") if pid == process.pid else None
@@ -135,7 +138,7 @@ async def test_the_parts_of_a_process_are_released_in_order(lab, autojump_clock,
     assert child.live
     assert process.state is State.DEAD
     assert process.pid not in lab.kernel.processes
-    assert process.uuid in lab.kernel.history
+    assert process.uuid in lab.kernel.history.uuids()
 
 
 @pytest.mark.parametrize("first", ["wait", "rmdir", "parent"])
@@ -148,10 +151,10 @@ async def test_a_process_is_reaped_once_whoever_comes_first(lab, autojump_clock,
     reaps: list[int] = []
     emit = lab.kernel.emit
 
-    def noting(event: str, pid: int, data: dict[str, object]):
+    def noting(event: str, pid: int, *more: Any):
         if event == "reap":
             reaps.append(pid)
-        return emit(event, pid, data)
+        return emit(event, pid, *more)
 
     lab.kernel.emit = noting
     if first == "wait":
@@ -162,6 +165,7 @@ async def test_a_process_is_reaped_once_whoever_comes_first(lab, autojump_clock,
         lab.kernel.signal(child, Signal.KILL, PERSON)
         lab.kernel.signal(parent, Signal.KILL, PERSON)
     await settle()
-    await lab.kernel.end_all()
+    lab.kernel.deliver(parent, Signal.KILL)
+    await settle()
     assert reaps == [child.pid, parent.pid]
     assert child.state is State.DEAD

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError
+from rnixfs.errors import Code, LogError, SyscallError
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.syscalls import Syscalls
@@ -242,7 +242,8 @@ async def test_an_event_comes_before_its_message() -> None:
         process = own.kernel.processes.get(pid)
         return len(own.kernel.channels.queue(process)) if process is not None else 0
 
-    store = SpyStore(lambda _event, pid: waiting_for(pid))
+    store = SpyStore()
+    store.look = lambda _event, pid: waiting_for(pid)
     own = Lab(store)
     async with trio.open_nursery() as nursery:
         await nursery.start(own.kernel.run)
@@ -256,19 +257,23 @@ async def test_an_event_comes_before_its_message() -> None:
 
 
 async def test_a_message_that_cannot_be_recorded_is_not_sent() -> None:
-    """Where the store fails the sender is told, and the message is nowhere."""
+    """Where the log is full the sender is told, the message is nowhere, and its number is free again."""
 
     def fails(event: str, _pid: int) -> None:
         if event == "send":
-            raise OSError(28, "no space left")
+            raise SyscallError(Code.RESOURCE_EXHAUSTED, "no space left")
 
-    own = Lab(SpyStore(fails))
+    store = SpyStore()
+    store.look = fails
+    own = Lab(store)
     async with trio.open_nursery() as nursery:
         await nursery.start(own.kernel.run)
         process = own.spawn(sleeper)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(LogError, match="no space left"):
             own.kernel.channels.send(0, process, "x")
         assert len(own.kernel.channels.queue(process)) == 0
+        store.look = lambda _event, _pid: None
+        assert own.kernel.channels.send(0, process, "x").seq == 1
         nursery.cancel_scope.cancel()
 
 
@@ -284,8 +289,8 @@ async def test_unread_messages_are_counted_at_the_end() -> None:
         own.kernel.signal(process, Signal.KILL, PERSON)
         await process.done.wait()
         nursery.cancel_scope.cancel()
-    (record,) = [one for one in store.records if one.event == "unread"]
-    assert (record.pid, record.data) == (process.pid, {"messages": 3, "bytes": 3})
+    (record,) = store.load(process.pid, ("unread",))
+    assert record.data == {"messages": 3, "bytes": 3}
 
 
 async def test_calls_are_traced(lab: Lab) -> None:

@@ -12,11 +12,13 @@ from rnixfs.errors import invalid
 from rnixfs.exchange import DeviceNode
 from rnixfs.kernel import Kernel
 from rnixfs.node import Document, File, FixedDir, Node
+from rnixfs.proc.birth import Birth
 from rnixfs.proc.files import proc_dir
 from rnixfs.proc.process import Budget, Launch, Process, Program
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.state import Exit
-from rnixfs.state.store import Record, Store
+from rnixfs.state.memory import MemoryStore
+from rnixfs.state.store import Keep, Log, Record
 from rnixfs.syscalls import Syscalls
 from rnixfs.types import Caller, Place
 
@@ -81,7 +83,7 @@ class Lab:
         dev: the nodes of `/dev`.
     """
 
-    def __init__(self, store: Store | None = None, dev: dict[str, Node] | None = None) -> None:
+    def __init__(self, store: Log | None = None, dev: dict[str, Node] | None = None) -> None:
         self.programs: dict[str, Program] = {}
         self.kernel = Kernel(self, store)
         self.dev: dict[str, Node] = dev if dev is not None else {}
@@ -99,8 +101,16 @@ class Lab:
             system_prompt=request.system_prompt,
             allowed=None if allowed is None else tuple(allowed),
             budget=Budget(timeout_ms=request.timeout_ms or 0),
-            place=Place("/", {}, (), False),
+            place=Place("/", request.env or {}, (), False),
+            request=request,
         )
+
+    def revive(self, birth: Birth) -> Launch:
+        """The launch of a process whose log is read."""
+        return Launch.again(birth, self.programs.get(birth.intent, sleeper), {})
+
+    def check_ready(self, launch: Launch) -> None:
+        """Every process can go on."""
 
     def named(self, program: Program, **fields: Any) -> SpawnRequest:
         """A request that runs a program."""
@@ -132,25 +142,21 @@ class Lab:
 # --- the store ---
 
 
-@dataclasses.dataclass
-class SpyStore:
-    """A store that looks at the kernel each time an event is given to it."""
+class SpyStore(MemoryStore):
+    """A log that looks at the kernel each time an event is given to it."""
 
-    look: Callable[[str, int], Any] = lambda _event, _pid: None
-    records: list[Record] = dataclasses.field(default_factory=list)
-    seen: list[tuple[str, int, Any]] = dataclasses.field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.look: Callable[[str, int], Any] = lambda _event, _pid: None
+        self.seen: list[tuple[str, int, Any]] = []
 
-    def load(self) -> list[Record]:
-        return self.records
-
-    def append_event(self, event: str, pid: int, data: dict[str, Any]) -> Record:
+    def append_event(self, event: str, pid: int, data: dict[str, Any], keep: Keep = Keep.NOW) -> Record:
         self.seen.append((event, pid, self.look(event, pid)))
-        self.records.append(Record(len(self.records) + 1, 0.0, event, pid, data))
-        return self.records[-1]
+        return super().append_event(event, pid, data, keep)
 
     def events(self, pid: int) -> list[str]:
         """What happened to a process."""
-        return [record.event for record in self.records if record.pid == pid]
+        return [record.event for record in self.load(pid)]
 
 
 # --- devices ---

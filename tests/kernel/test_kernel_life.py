@@ -6,9 +6,9 @@ import trio
 import trio.testing
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError
-from rnixfs.kernel import Kernel
+from rnixfs.errors import Code, LogError, SyscallError
 from rnixfs.node import StreamFile
+from rnixfs.proc.birth import Birth, read_birth
 from rnixfs.proc.process import Process
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit, State
@@ -58,20 +58,20 @@ async def test_pids_only_grow(lab, autojump_clock):
     assert [first.pid, second.pid, third.pid] == [1, 2, 3]
 
 
-async def test_pids_go_on_from_what_was_seen(autojump_clock):
-    """After a restart no old number is given again."""
-    lab = Lab()
-    kernel = Kernel(lab, first_pid=70)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(kernel.run)
-        assert kernel.spawn(lab.named(done), PERSON).pid == 70
-        nursery.cancel_scope.cancel()
+async def test_pids_go_on_from_what_was_seen(nursery, autojump_clock):
+    """After a restart no number is given again that any event of the log has, whatever became of it."""
+    store = SpyStore()
+    store.append_event("signal", 69, {})
+    lab = Lab(store)
+    await nursery.start(lab.kernel.run)
+    assert lab.spawn(done).pid == 70
+    assert Lab(store).kernel.log.last_pid() == 70
 
 
 async def test_a_refused_spawn_uses_no_pid_and_leaves_nothing(lab, autojump_clock):
     """The launcher's refusal is the caller's error."""
     store = SpyStore()
-    lab.kernel._store = store
+    lab.kernel.log = store
 
     def refuse(request, parent):
         raise SyscallError(Code.NOT_FOUND, "no such agent")
@@ -79,7 +79,7 @@ async def test_a_refused_spawn_uses_no_pid_and_leaves_nothing(lab, autojump_cloc
     lab.launch, right = refuse, lab.launch
     assert code_of(lambda: lab.spawn(done)) is Code.NOT_FOUND
     lab.launch = right
-    assert store.records == []
+    assert store.seen == []
     assert lab.kernel.processes == {}
     assert lab.spawn(done).pid == 1
 
@@ -300,7 +300,7 @@ async def test_an_orphan_keeps_the_bounds_of_its_parent(lab, autojump_clock):
 
 
 async def test_the_dead_stay_visible_for_a_while(lab, autojump_clock):
-    """60 seconds in the table, then only in the history; whoever must know is told."""
+    """60 seconds in the table, then only in the history, which reads them from the log; others are told."""
     removed: list[int] = []
     lab.kernel.on_removed = removed.append
     process = await lab.run(done)
@@ -310,7 +310,11 @@ async def test_the_dead_stay_visible_for_a_while(lab, autojump_clock):
     await trio.sleep(2)
     assert code_of(lambda: lab.kernel.process(1)) is Code.NOT_FOUND
     assert removed == [1]
-    assert lab.kernel.history == {process.uuid: process}
+    assert lab.kernel.history.uuids() == [process.uuid]
+    past = lab.kernel.history.find(process.uuid)
+    assert past is not process
+    assert past is lab.kernel.history.by_pid(1)
+    assert (past.pid, past.uuid, past.state, past.exit) == (1, process.uuid, State.DEAD, process.exit)
 
 
 async def test_a_zombie_stays_visible_until_it_is_reaped(lab, autojump_clock):
@@ -325,7 +329,9 @@ async def test_the_history_keeps_the_last_ones(lab, autojump_clock, monkeypatch)
     """First in, first out, bounded."""
     monkeypatch.setattr(limits, "HISTORY_MAX", 3)
     processes = [await lab.run(done) for _ in range(5)]
-    assert list(lab.kernel.history) == [one.uuid for one in processes[2:]]
+    assert lab.kernel.history.uuids() == [one.uuid for one in processes[2:]]
+    assert len(lab.kernel.history) == 3
+    assert lab.kernel.history.find(processes[0].uuid) is None
 
 
 async def test_removing_kills_reaps_and_forgets(lab, autojump_clock):
@@ -340,7 +346,7 @@ async def test_removing_kills_reaps_and_forgets(lab, autojump_clock):
     assert process.exit == Exit(1, "killed by SIGKILL")
     assert process.state is State.DEAD
     assert process.pid not in lab.kernel.processes
-    assert process.uuid in lab.kernel.history
+    assert lab.kernel.history.uuids() == [process.uuid]
     assert (child.ppid, parent.children) == (0, {})
     await trio.sleep(2 * limits.DEAD_VISIBLE_SECONDS)
     assert removed == [process.pid]
@@ -435,27 +441,45 @@ async def test_events_come_in_order_without_gaps(lab, autojump_clock):
         "pid": 2,
         "code": 0,
         "reason": "done",
+        "elapsed_ms": 0,
     }
 
 
 async def test_what_limits_power_is_in_the_log(lab, autojump_clock):
-    """The event of a spawn says who, from whom, what, where, and what it may use."""
+    """The event of a spawn says who, from whom, what, where, what it may use, and for how long."""
+    parent = lab.spawn(sleeper)
     reader = lab.kernel.events.join()
-    process = lab.spawn(sleeper, allowed_devices=["/dev/a"])
+    process = lab.spawn(sleeper, parent=1, allowed_devices=["/dev/a"], timeout_ms=5, system_prompt="be good")
     (event,) = read_events(reader)
-    assert {name: event[name] for name in event if name not in ("seq", "ts")} == {
-        "event": "spawn",
-        "pid": 1,
-        "ppid": 0,
-        "uuid": process.uuid,
-        "intent": process.launch.intent,
-        "agent": "test",
-        "skills": [],
-        "provider": "none",
-        "model": "",
-        "allowed_devices": ["/dev/a"],
-        "cwd": "/",
-    }
+    (stored,) = lab.kernel.log.load(process.pid)
+    assert read_birth(stored.data) == Birth(
+        uuid=process.uuid,
+        ppid=parent.pid,
+        depth=2,
+        intent=process.launch.intent,
+        agent="test",
+        provider="none",
+        system_prompt="be good",
+        allowed_devices=("/dev/a",),
+        max_steps=limits.STEPS_MAX,
+        timeout_ms=5,
+        cwd="/",
+        request=process.launch.request,
+    )
+    assert event == {"seq": stored.seq, "ts": stored.ts, "event": "spawn", "pid": 2, **stored.data}
+
+
+async def test_listeners_never_see_what_variables_hold(nursery, autojump_clock):
+    """Their values may be secrets; the log has them, since a restart needs them."""
+    secret = "x-very-secret"
+    lab = Lab()
+    await nursery.start(lab.kernel.run)
+    reader = lab.kernel.events.join()
+    process = lab.spawn(sleeper, env={"TOKEN": secret})
+    (event,) = read_events(reader)
+    assert secret not in str(event)
+    assert (event["env"], event["request"]["env"]) == (["TOKEN"], ["TOKEN"])
+    assert next(lab.kernel.log.load(process.pid)).data["env"] == {"TOKEN": secret}
 
 
 async def test_an_event_is_stored_before_its_effect_shows(nursery, autojump_clock):
@@ -496,15 +520,19 @@ async def test_an_event_is_stored_before_its_effect_shows(nursery, autojump_cloc
 
 
 async def test_a_store_that_fails_stops_the_effect(lab, autojump_clock):
-    """What cannot be logged does not happen."""
+    """What cannot be logged does not happen, and uses no pid."""
 
     def fail(event: str, pid: int):
-        raise OSError("disk full")
+        raise SyscallError(Code.RESOURCE_EXHAUSTED, "the disk is full")
 
-    lab.kernel._store = SpyStore(fail)
-    with pytest.raises(OSError, match="disk full"):
+    lab.kernel.log = SpyStore()
+    lab.kernel.log.look = fail
+    with pytest.raises(LogError, match="the disk is full") as caught:
         lab.spawn(done)
-    assert lab.kernel.processes == {}
+    assert caught.value.code is Code.RESOURCE_EXHAUSTED
+    assert (lab.kernel.processes, lab.kernel.live()) == ({}, [])
+    lab.kernel.log.look = lambda _event, _pid: None
+    assert lab.spawn(done).pid == 1
 
 
 # --- the end of the system ---
@@ -519,8 +547,10 @@ async def test_nothing_is_spawned_while_the_system_stops(lab, autojump_clock):
     assert [event["event"] for event in read_events(reader)] == ["shutdown"]
 
 
-async def test_ending_all_is_gentle_first(lab, autojump_clock):
-    """TERM to everybody; who finishes in time ends by itself, the others are killed after the grace."""
+async def test_suspending_all_waits_for_programs_to_let_go(lab, autojump_clock):
+    """Each is suspended at once, and what its program does after that does not count; one that no
+    cancellation reaches is not waited for longer than the grace."""
+    late: list[Code] = []
 
     async def saver(sys: Syscalls) -> Exit:
         try:
@@ -528,42 +558,78 @@ async def test_ending_all_is_gentle_first(lab, autojump_clock):
         finally:
             with trio.CancelScope(shield=True):
                 await trio.sleep(3)
-                sys.set_result("saved")
+                late.append(code_of(lambda: sys.set_result("saved")))
 
     async def deaf(sys: Syscalls) -> Exit:
         sys.block(Signal.TERM)
         return await sleeper(sys)
 
-    processes = [lab.spawn(one) for one in (saver, stubborn, deaf)]
+    saving, stuck, blocking = (lab.spawn(one) for one in (saver, stubborn, deaf))
     child = lab.spawn(sleeper, agent(1))
     await settle()
     start = trio.current_time()
-    await lab.kernel.end_all(grace=5)
+    await lab.kernel.suspend_all(grace=5)
     assert trio.current_time() - start == pytest.approx(5)
-    assert lab.kernel.live() == []
-    assert processes[0].result == "saved"
-    assert [one.exit.reason for one in (*processes, child)] == [
-        "terminated by SIGTERM",
-        "killed by SIGKILL",
-        "killed by SIGKILL",
-        "terminated by SIGTERM",
-    ]
+    assert late == [Code.INTERRUPTED]
+    for process in (saving, stuck, blocking, child):
+        assert (process.state, process.suspended) == (State.SUSPENDED, "the system was stopped")
+        assert (process.exit, process.result) == (None, "")
+        assert list(lab.kernel.log.load(process.pid))[-1].event == "suspend"
+    assert [one.parked.is_set() for one in (saving, stuck, blocking, child)] == [True, False, True, True]
+    assert child.parent is saving
 
 
-async def test_ending_all_waits_no_longer_than_needed(lab, autojump_clock):
-    """Without stubborn ones it takes no time."""
-    for _ in range(5):
-        lab.spawn(sleeper)
+async def test_suspending_all_lets_those_end_that_are_ending(lab, autojump_clock):
+    """Whoever told them to end is obeyed."""
+
+    async def saver(sys: Syscalls) -> Exit:
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.sleep(3)
+            sys.set_result("saved")
+
+    process = lab.spawn(saver)
+    await settle()
+    lab.kernel.signal(process, Signal.TERM, PERSON)
+    await lab.kernel.suspend_all(grace=5)
+    assert (process.exit, process.result) == (Exit(1, "terminated by SIGTERM"), "saved")
+
+
+async def test_suspending_all_waits_no_longer_than_needed(lab, autojump_clock):
+    """Without stubborn ones it takes no time; a second time changes nothing."""
+    processes = [lab.spawn(sleeper) for _ in range(5)]
     await settle()
     start = trio.current_time()
-    await lab.kernel.end_all()
+    await lab.kernel.suspend_all()
     assert trio.current_time() == start
-    assert lab.kernel.live() == []
-    await lab.kernel.end_all()
+    assert lab.kernel.live() == processes
+    seen = lab.kernel.events.join()
+    await lab.kernel.suspend_all()
+    assert read_events(seen) == []
 
 
-async def test_a_system_that_is_cancelled_ends_its_processes(autojump_clock):
-    """Each has its exit and its event, whatever it was doing."""
+async def test_suspending_all_goes_on_where_the_log_is_full(nursery, autojump_clock):
+    """The others are suspended, and nothing is raised: a restart suspends the rest all the same."""
+    store = SpyStore()
+    lab = Lab(store)
+    await nursery.start(lab.kernel.run)
+    first, second = lab.spawn(sleeper), lab.spawn(sleeper)
+    await settle()
+
+    def fail(event: str, pid: int):
+        if pid == first.pid:
+            raise SyscallError(Code.RESOURCE_EXHAUSTED, "the disk is full")
+
+    store.look = fail
+    await lab.kernel.suspend_all(grace=1)
+    assert (first.state, second.state) == (State.RUNNING, State.SUSPENDED)
+    assert first.exit is None
+
+
+async def test_a_system_that_is_cancelled_leaves_its_processes_unfinished(autojump_clock):
+    """No event says that they ended, whatever they were doing: the next system finds them in the log."""
     store = SpyStore()
     lab = Lab(store)
     async with trio.open_nursery() as nursery:
@@ -573,8 +639,9 @@ async def test_a_system_that_is_cancelled_ends_its_processes(autojump_clock):
         await settle()
         nursery.cancel_scope.cancel()
     for process in (parent, child):
-        assert process.exit == Exit(1, "the system stopped")
-        assert store.events(process.pid).count("exit") == 1
+        assert process.exit is None
+        assert store.events(process.pid) == ["spawn"]
+    assert store.unfinished() == [parent.pid, child.pid]
 
 
 async def test_a_system_that_does_not_run_starts_nothing(autojump_clock):

@@ -6,6 +6,7 @@ import trio.testing
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError
+from rnixfs.proc.progress import StepEnd
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit, State
 from rnixfs.syscalls import Syscalls
@@ -25,8 +26,9 @@ async def stepper(sys: Syscalls) -> Exit:
     """A program of many short steps, paused between them only."""
     while True:
         await sys.boundary()
-        sys.begin_step()
+        step = sys.ask("", "")
         await trio.sleep(1)
+        sys.end_step(StepEnd(step, "text"))
 
 
 # --- who may ---
@@ -101,7 +103,7 @@ async def test_a_process_can_be_ended_before_it_ran(lab, autojump_clock, signal)
 async def test_kill_ends_at_once_whatever_the_program_does(lab, autojump_clock):
     """A shielded program is declared ended in the same step, once; its own end later changes nothing."""
     store = SpyStore()
-    lab.kernel._store = store
+    lab.kernel.log = store
     process = lab.spawn(stubborn)
     await settle()
     lab.kernel.signal(process, Signal.KILL, PERSON)
@@ -143,7 +145,7 @@ async def test_term_twice_gives_no_second_grace_and_kill_ends_it(lab, autojump_c
 async def test_what_was_killed_does_nothing_more(lab, autojump_clock):
     """After the exit no event and no open file of it appears, also while its program unwinds."""
     store = SpyStore()
-    lab.kernel._store = store
+    lab.kernel.log = store
 
     async def program(sys: Syscalls) -> Exit:
         fd = await sys.open("/proc/self/status", 0)

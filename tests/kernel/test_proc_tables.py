@@ -18,7 +18,7 @@ from rnixfs.node import File
 from rnixfs.proc import request as spawning
 from rnixfs.proc.context import Context
 from rnixfs.proc.process import OpenFile, Stopwatch, uuid7
-from rnixfs.proc.request import SpawnRequest, read_spawn
+from rnixfs.proc.request import ForkFrom, SpawnRequest, read_spawn
 from rnixfs.proc.signals import Disposition, Signal, Signals, parse
 from rnixfs.proc.state import LIVE, Event, Exit, ExitCode, State, advance
 from tests.kernel.kernellab import done
@@ -27,6 +27,7 @@ from tests.kernel.kernellab import done
 
 STEPS = {
     ("created", "start"): "running",
+    ("created", "suspend"): "suspended",
     ("created", "exit"): "zombie",
     ("running", "suspend"): "suspended",
     ("running", "exit"): "zombie",
@@ -283,9 +284,17 @@ def test_json_says_more():
         "parent": 1,
         "cwd": "/tmp",
         "env": {"A": "b"},
+        "idempotency_key": "once",
     }
     assert msgspec.to_builtins(read_spawn(body)) == body
-    assert set(spawning.REQUEST_SCHEMA["properties"]) == {*body, "supervisor"}
+    assert set(spawning.REQUEST_SCHEMA["properties"]) == {*body, "supervisor", "fork"}
+
+
+def test_a_fork_is_asked_for_with_its_source_alone():
+    """By pid or UUID, from a step or the last one, and with a key."""
+    body = {"fork": {"source": "7", "step": 0}, "idempotency_key": "once"}
+    assert read_spawn(body) == SpawnRequest(fork=ForkFrom("7", 0), idempotency_key="once")
+    assert read_spawn({"fork": {"source": "7"}}).fork == ForkFrom("7", None)
 
 
 @pytest.mark.parametrize(
@@ -313,6 +322,14 @@ def test_json_says_more():
         ({"intent": "x", "skills": "s"}, "skills"),
         ({"intent": "x", "env": {"A": 1}}, "env"),
         ({"intent": "x", "parent": "1"}, "parent"),
+        ({"intent": "x", "idempotency_key": ""}, "idempotency_key"),
+        ({"intent": "x", "idempotency_key": "a\tb"}, "idempotency_key"),
+        ({"intent": "x", "idempotency_key": 1}, "idempotency_key"),
+        ({"intent": "x", "fork": {"source": "1"}}, "fork"),
+        ({"fork": {"source": "1"}, "max_steps": 3}, "fork"),
+        ({"fork": {"source": "1", "step": -1}}, "fork.step"),
+        ({"fork": {"step": 1}}, "source"),
+        ({"fork": {"source": "1", "steps": 1}}, "steps"),
     ],
 )
 def test_a_request_that_is_wrong_names_its_field(body, named):

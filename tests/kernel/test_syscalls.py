@@ -3,21 +3,23 @@
 import os
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError
-from rnixfs.llm import Message, ModelAnswer, Role
+from rnixfs.llm import Message, ModelAnswer, Role, ToolCall
 from rnixfs.node import Broadcast, StreamNode
 from rnixfs.proc.process import Process
-from rnixfs.proc.records import StepRecord
+from rnixfs.proc.progress import Done, Judged, StepEnd
 from rnixfs.proc.signals import Signal
 from rnixfs.proc.state import Exit
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import TraceRecord, clip, line
 from rnixfs.types import Caller, Kind
+from rnixfs.vfs import walk
 from tests.kernel.kernellab import (
     PERSON,
     ClosingNode,
@@ -378,35 +380,58 @@ async def test_messages_are_added_all_or_none(lab, autojump_clock):
     assert [one["args"]["messages"] for one in lab.trace(process)] == [2, 2, 1]
 
 
-async def test_what_was_said_comes_at_a_boundary_once(lab, autojump_clock):
-    """In order; and a paused process hears it when it goes on."""
+async def test_what_was_said_comes_at_boundaries_until_it_is_in_the_conversation(lab, autojump_clock):
+    """In order; what comes between the boundary and the message waits for the next; and a paused process
+    hears it when it goes on."""
     heard: list[list[str]] = []
 
     async def act(sys: Syscalls) -> None:
-        for _ in range(3):
+        for take in (False, False, True, True):
             heard.append(await sys.boundary())
             await trio.sleep(2)
+            if take:
+                sys.append(Message(Role.USER, "; ".join(heard[-1])), inbox=len(heard[-1]))
+
+    def say(text: str) -> None:
+        lab.kernel.happen(process, "say", {"text": text})
 
     process = lab.spawn(acting(act))
     await trio.sleep(1)
-    process.inbox.extend(["a", "b"])
+    say("a")
+    await trio.sleep(2)
+    say("b")
     await trio.sleep(2)
     lab.kernel.signal(process, Signal.PAUSE, PERSON)
-    process.inbox.append("c")
+    say("c")
     await trio.sleep(50)
     lab.kernel.signal(process, Signal.RESUME, PERSON)
     await process.done.wait()
-    assert heard == [[], ["a", "b"], ["c"]]
+    assert heard == [[], ["a"], ["a", "b"], ["c"]]
+    assert [one.content for one in process.context.messages] == ["a; b", "c"]
+    assert process.inbox == []
+
+
+async def test_what_was_said_is_not_lost_with_a_message_that_has_no_room(lab, autojump_clock):
+    """All or none: a context that is full leaves it to be heard."""
+    process = lab.spawn(waiting(1))
+    sys = Syscalls(lab.kernel, process)
+    lab.kernel.happen(process, "say", {"text": "a"})
+    process.context.max_messages = 0
+    with pytest.raises(SyscallError, match="the context is full"):
+        sys.append(Message(Role.USER, "a"), inbox=1)
+    assert await sys.boundary() == ["a"]
+    assert [record.event for record in lab.kernel.log.load(process.pid)] == ["spawn", "say"]
 
 
 async def test_accounts(lab, autojump_clock):
     """Tokens and dollars add up, the last prompt and the last named model count."""
 
     async def act(sys: Syscalls) -> None:
-        assert sys.begin_step() == 1
-        sys.account(ModelAnswer(tokens_used=10, input_tokens=8, cost_usd=0.5, model="m"))
-        assert sys.begin_step() == 2
-        sys.account(ModelAnswer(tokens_used=5, input_tokens=3, cost_usd=0.25))
+        assert sys.ask("", "") == 1
+        sys.answered(ModelAnswer(tokens_used=10, input_tokens=8, cost_usd=0.5, model="m"))
+        sys.end_step(StepEnd(1, "text"))
+        assert sys.ask("", "") == 2
+        sys.answered(ModelAnswer(tokens_used=5, input_tokens=3, cost_usd=0.25))
         assert sys.usage == (2, 15, 0.75)
 
     process = await within(lab, act)
@@ -414,25 +439,117 @@ async def test_accounts(lab, autojump_clock):
     assert process.status()["tokens_used"] == 15
 
 
-async def test_a_step_record_is_told_and_kept(lab, autojump_clock):
-    """An event first, then the record in `steps.jsonl` and `steps/<n>.json`."""
-
-    def look(_event: str, pid: int) -> int:
-        process = lab.kernel.processes.get(pid)
-        return len(process.step_records) if process is not None else 0
-
-    lab.kernel._store = store = SpyStore(look)
-    record = StepRecord(1, 0.0, 1, 5, "raw", "text", "short")
+async def test_a_request_sent_again_is_the_same_step(lab, autojump_clock):
+    """As after a restart that came before the answer."""
 
     async def act(sys: Syscalls) -> None:
-        sys.add_step(record)
+        assert [sys.ask("", ""), sys.ask("", "")] == [1, 1]
+        sys.answered(ModelAnswer(tokens_used=10))
+        sys.end_step(StepEnd(1, "text"))
+        assert sys.usage == (1, 10, 0.0)
 
     process = await within(lab, act)
-    assert ("step", 1, 0) in store.seen
-    folder = lab.kernel.root.lookup("proc", PERSON).lookup("1", PERSON)
-    one = folder.lookup("steps", PERSON).lookup("1.json", PERSON).open(PERSON, 0).read(9999, 0)
-    assert one == folder.lookup("steps.jsonl", PERSON).open(PERSON, 0).read(9999, 0)
+    assert len(process.step_records) == 1
+
+
+async def test_a_step_is_told_event_by_event_and_its_record_kept(nursery, autojump_clock):
+    """Each event before what it changes; the record is in `steps.jsonl` and the file `steps/<n>.json`."""
+    store = SpyStore()
+    lab = Lab(store)
+    await nursery.start(lab.kernel.run)
+
+    def look(_event: str, pid: int) -> tuple[object, ...]:
+        process = lab.kernel.processes.get(pid)
+        if process is None:
+            return ()
+        at, kept = process.progress, (len(process.context.messages), len(process.step_records))
+        return at.step, at.answer is not None, len(at.started), len(at.done), *kept
+
+    store.look = look
+    call = ToolCall("c1", "echo", {"text": "hi"})
+
+    async def act(sys: Syscalls) -> None:
+        sys.append(Message(Role.USER, "do it"))
+        sys.ask("be good", "[]")
+        await trio.sleep(1)
+        sys.answered(ModelAnswer(content="thinking", tool_calls=[call], tokens_used=5, input_tokens=3))
+        sys.tool_started(0, call, "/dev/echo")
+        sys.tool_finished(0, Done("c1", "echo", {"text": "hi"}, "hi there", "", 7, "/dev/echo"))
+        said = Message(Role.ASSISTANT, "thinking", [call])
+        told = Message(Role.TOOL, "hi there", tool_call_id="c1")
+        sys.end_step(StepEnd(1, "tool_call", "echo", [said, told], Judged(same=1), result="so far"))
+
+    process = await within(lab, act)
+    assert [one for one in store.seen if one[0] not in ("boot", "exit", "reap")] == [
+        ("spawn", 1, ()),
+        ("messages", 1, (0, False, 0, 0, 0, 0)),
+        ("request", 1, (0, False, 0, 0, 1, 0)),
+        ("answer", 1, (1, False, 0, 0, 1, 0)),
+        ("tool_started", 1, (1, True, 0, 0, 1, 0)),
+        ("tool_finished", 1, (1, True, 1, 0, 1, 0)),
+        ("step", 1, (1, True, 1, 1, 1, 0)),
+    ]
+    assert look("", 1) == (0, False, 0, 0, 3, 1)
+    assert (process.result, process.progress.judged) == ("so far", Judged(same=1))
+    one, whole = (
+        walk(lab.kernel.root, f"/proc/1/{name}", PERSON).open(PERSON, 0).read(9999, 0)
+        for name in ("steps/1.json", "steps.jsonl")
+    )
     assert process.step_records == [one]
+    assert one == whole
+    record = msgspec.json.decode(one)
+    assert 0 <= record.pop("timestamp") < 60e9
+    assert record == {
+        "step": 1,
+        "messages": [{"role": "user", "content": "do it"}],
+        "message_count": 1,
+        "token_count": 5,
+        "request_tokens": 3,
+        "response_tokens": 0,
+        "raw_response": "thinking",
+        "action": "tool_call",
+        "summary": "echo",
+        "tool_path": "/dev/echo",
+        "tool_input": {"text": "hi"},
+        "tool_result": "hi there",
+        "tool_duration": 7,
+        "tool_calls": [
+            {
+                "id": "c1",
+                "name": "echo",
+                "path": "/dev/echo",
+                "input": {"text": "hi"},
+                "result": "hi there",
+                "duration_ms": 7,
+            }
+        ],
+    }
+
+
+async def test_what_cannot_be_logged_does_not_happen_to_a_program(nursery, autojump_clock):
+    """Its process is suspended with the reason, so that it goes on where it stood when there is room."""
+    store = SpyStore()
+    lab = Lab(store)
+    await nursery.start(lab.kernel.run)
+
+    def fail(event: str, _pid: int) -> None:
+        if event == "messages":
+            raise SyscallError(Code.RESOURCE_EXHAUSTED, "the disk is full")
+
+    async def act(sys: Syscalls) -> None:
+        if not sys.context:
+            sys.append(Message(Role.USER, "once"))
+
+    store.look = fail
+    process = lab.spawn(acting(act))
+    await settle()
+    assert process.status()["suspended"] == "the log cannot be written: the disk is full"
+    assert (process.exit, process.context.messages, store.events(1)) == (None, [], ["spawn", "suspend"])
+    store.look = lambda _event, _pid: None
+    lab.kernel.wake(process)
+    await process.done.wait()
+    assert process.exit == Exit(0, "done")
+    assert [one.content for one in process.context.messages] == ["once"]
 
 
 async def test_the_log_is_stamped_and_indented(lab, autojump_clock):

@@ -38,7 +38,7 @@ def folder(daemon: Daemon) -> str:
         ("dd if=$P/trace.jsonl bs=7 status=none | cmp - $P/trace.jsonl && echo same", "same\n"),
         ("jq -r .state $P/status", "dead\n"),
         ("jq -r .exit.code $P/status", "0\n"),
-        ("jq -r .tools[0].tool $P/steps/1.json", "shell\n"),
+        ("jq -r .tool_calls[0].name $P/steps/1.json", "shell\n"),
         ("jq -s length $P/steps.jsonl", "2\n"),
         ("ls $P/steps", "1.json\n2.json\n"),
         ("ls $P | tr '\\n' ' '", "caps children context ctl env fd intent log mailbox messages.json "

@@ -147,7 +147,7 @@ def test_events_tell_of_all_processes(daemon: Daemon) -> None:
     numbers = [one["seq"] for one in records]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     mine = [one["event"] for one in records if one["pid"] == pid]
-    assert mine == ["spawn", "step", "exit", "reap"]
+    assert mine == ["spawn", "messages", "request", "answer", "step", "exit", "reap"]
 
 
 def test_a_trace_reads_like_strace(daemon: Daemon, tmp_path: pathlib.Path) -> None:
@@ -171,7 +171,7 @@ def test_a_trace_reads_like_strace(daemon: Daemon, tmp_path: pathlib.Path) -> No
     ("more", "intent", "code", "words"),
     [
         ({"context_budget": 900}, "spend 1000 and go on", 2, "budget"),
-        ({"max_steps": 2}, "loop", 1, "step limit"),
+        ({"max_steps": 2}, "loop", 1, "max_iterations"),
         ({"timeout_ms": 100}, "wait 500 s", 1, "timeout"),
         ({}, "fail: TIMEOUT", 1, "TIMEOUT"),
         ({}, "loop fail", 1, "failures alike"),

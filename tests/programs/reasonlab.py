@@ -22,6 +22,7 @@ from rnixfs.node import FixedDir, Node
 from rnixfs.proc.files import proc_dir
 from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
+from rnixfs.state.store import Log
 from rnixfs.types import Caller, Place
 
 PERSON = Caller(1000, 1000)
@@ -189,14 +190,20 @@ class Bench:
         models: by the name of their provider; the first is the default.
         devices: by their name under `/dev`.
         first_default: whether the configuration names the first model as the default.
+        log: the kernel's log; one in memory if None.
     """
 
     def __init__(
-        self, top: Path, models: Sequence[Model], devices: Sequence[Tool] = (), first_default: bool = True
+        self,
+        top: Path,
+        models: Sequence[Model],
+        devices: Sequence[Tool] = (),
+        first_default: bool = True,
+        log: Log | None = None,
     ) -> None:
         self.top = top
         self.cwd = top / "work"
-        self.cwd.mkdir(parents=True)
+        self.cwd.mkdir(parents=True, exist_ok=True)
         self.built_in = top / "built-in"
         self.user = top / "user"
         self.agent("default", "")
@@ -209,7 +216,8 @@ class Bench:
         self.models = Models(lambda entry: named.get(entry.name), lambda job: self.kernel.start(job))
         self.home = Place(str(self.cwd), {"HOME": "/home/x"}, (str(self.cwd),), True)
         self.mountpoint = ""
-        self.kernel = Kernel(AgentLauncher(self.library, self.models, self.home, lambda: self.mountpoint))
+        launcher = AgentLauncher(self.library, self.models, self.home, lambda: self.mountpoint)
+        self.kernel = Kernel(launcher, log, self.home.env)
         nodes: dict[str, Node] = {
             device.name: DeviceNode(("dev", device.name), f"/dev/{device.name}", device, self.kernel.start)
             for device in devices

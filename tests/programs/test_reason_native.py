@@ -80,7 +80,7 @@ async def test_prompts_only_grow_at_their_end(make, autojump_clock):
     )
     process = bench.spawn("x", system_prompt="Today.", context_budget=10**6)
     await trio.sleep(1.5)
-    process.inbox.append("hurry")
+    bench.kernel.happen(process, "say", {"text": "hurry"})
     await process.done.wait()
     requests = bench.model.requests
     assert len(requests) == 5
@@ -113,7 +113,8 @@ async def test_two_equal_processes_have_equal_prompts(make, autojump_clock):
 
 
 async def test_step_records_tell_what_happened(make, autojump_clock):
-    """One a step, with the fields of the reference; messages are counted, not copied."""
+    """One a step, with the fields of the reference: each message is in the record of the step that sent it
+    first, and only there; the last call stands beside the list of all."""
     bench = await make(
         uses(call("echo", say="x"), call("absent"), content="thinking"),
         answer("the end\nof it", tokens_used=7),
@@ -121,41 +122,61 @@ async def test_step_records_tell_what_happened(make, autojump_clock):
     )
     process = await bench.run()
     first, second = steps(process)
-    assert abs(first.pop("timestamp") - second.pop("timestamp")) < 600
-    assert first.pop("tools") == [
-        {
-            "tool_path": "/dev/echo",
-            "tool": "echo",
-            "tool_input": {"say": "x"},
-            "tool_result": '{"got":{"say":"x"}}',
-            "tool_error": "",
-            "duration_ms": 1000,
-        },
-        {
-            "tool_path": "",
-            "tool": "absent",
-            "tool_input": {},
-            "tool_result": "",
-            "tool_error": "NOT_FOUND: there is no tool 'absent'; there are: echo, list, read, skill, spawn, "
-            "wait",
-            "duration_ms": 0,
-        },
-    ]
+    assert 0 <= first.pop("timestamp") <= second.pop("timestamp") < 600e9
+    reason = "there is no tool 'absent'; there are: echo, list, read, skill, spawn, wait"
+    said = {"role": "user", "content": "do it"}
     assert first == {
-        "step_number": 1,
-        "messages": 1,
-        "tokens_used": 10,
+        "step": 1,
+        "messages": [said],
+        "message_count": 1,
+        "token_count": 10,
+        "request_tokens": 8,
+        "response_tokens": 2,
         "raw_response": "thinking",
         "action": "tool_call",
         "summary": "echo, absent",
+        "tool_error": f"NOT_FOUND: {reason}",
+        "tool_calls": [
+            {
+                "id": "id-echo",
+                "name": "echo",
+                "path": "/dev/echo",
+                "input": {"say": "x"},
+                "result": '{"got":{"say":"x"}}',
+                "duration_ms": 1000,
+            },
+            {
+                "id": "id-absent",
+                "name": "absent",
+                "error": f"NOT_FOUND: {reason}",
+                "error_code": "NOT_FOUND",
+            },
+        ],
     }
+    conversation = msgspec.to_builtins(process.context.messages)
+    assert [said, *second.pop("messages")] == conversation[:-1]
     assert second == {
-        "step_number": 2,
-        "messages": 4,
-        "tokens_used": 7,
+        "step": 2,
+        "message_count": 4,
+        "token_count": 7,
+        "request_tokens": 8,
+        "response_tokens": 2,
         "raw_response": "the end\nof it",
         "action": "text",
         "summary": "the end",
+    }
+
+
+async def test_the_record_of_a_single_call_tells_it_in_its_own_fields(make, autojump_clock):
+    """As the reference has them."""
+    bench = await make(uses(call("echo", say="x")), answer("done"), devices=(Tool("echo"),))
+    process = await bench.run()
+    record = steps(process)[0]
+    assert {name: record[name] for name in record if name.startswith("tool_") and name != "tool_calls"} == {
+        "tool_path": "/dev/echo",
+        "tool_input": {"say": "x"},
+        "tool_result": '{"got":{"say":"x"}}',
+        "tool_duration": 1000,
     }
 
 
@@ -296,8 +317,11 @@ async def test_whatever_fails_is_a_result_for_the_model(make, autojump_clock, ma
     (result,) = results(process)
     assert result["error"]["code"] == code
     assert said in result["error"]["message"]
-    assert steps(process)[0]["tools"][0]["tool_error"].startswith(f"{code}: ")
-    assert ("warning", steps(process)[0]["tools"][0]["tool_error"].partition("\n")[0]) in log_of(process)
+    record = steps(process)[0]
+    (told,) = record["tool_calls"]
+    assert told["error"].startswith(f"{code}: ")
+    assert (told["error_code"], record["tool_error"]) == (code, told["error"])
+    assert ("warning", told["error"].partition("\n")[0]) in log_of(process)
 
 
 async def test_an_answer_that_looks_like_a_failure_is_an_answer(make, autojump_clock):
@@ -312,7 +336,11 @@ async def test_an_answer_that_looks_like_a_failure_is_an_answer(make, autojump_c
     bench = await make(uses(call("odd", "1", a=1), call("odd", "2")), answer("done"), devices=(Odd("odd"),))
     process = await bench.run()
     assert results(process) == [{"error": "none"}, {"error": {"code": "MADE_UP", "message": "x"}}]
-    assert [one["tool_error"] for one in steps(process)[0]["tools"]] == ["", ""]
+    told = steps(process)[0]["tool_calls"]
+    assert [("error" in one, one["result"]) for one in told] == [
+        (False, '{"error": "none"}'),
+        (False, '{"error":{"code":"MADE_UP","message":"x"}}'),
+    ]
 
 
 async def test_three_failures_alike_in_a_row_end_the_process(make, autojump_clock):
@@ -322,7 +350,7 @@ async def test_three_failures_alike_in_a_row_end_the_process(make, autojump_cloc
     )
     process = await bench.run()
     assert process.exit.code == 1
-    assert process.exit.reason == "3 tool failures alike: broken DRIVER: it broke"
+    assert process.exit.reason == "repeated_failure: 3 tool failures alike: broken DRIVER: it broke"
     assert len(bench.model.requests) == limits.FAILURES_ALIKE_MAX
     assert len(steps(process)) == limits.FAILURES_ALIKE_MAX
 
@@ -335,7 +363,7 @@ async def test_six_failures_in_all_end_the_process(make, autojump_clock):
     bench = await make(*replies, devices=(Tool("echo"),))
     process = await bench.run()
     assert process.exit.code == 1
-    assert process.exit.reason.startswith("6 tool failures; the last: absent5 NOT_FOUND")
+    assert process.exit.reason.startswith("repeated_failure: 6 tool failures; the last: absent5 NOT_FOUND")
     assert len(bench.model.requests) == 11
 
 
@@ -494,7 +522,7 @@ async def test_the_step_limit(make, autojump_clock):
     """Exactly so many model calls, then code 1 with the reason."""
     bench = await make(*[uses(call("echo"))] * 9, devices=(Tool("echo"),))
     process = await bench.run(max_steps=3)
-    assert process.exit == Exit(1, "step limit: 3 steps without a final answer")
+    assert process.exit == Exit(1, "max_iterations: 3 steps without a final answer")
     assert len(bench.model.requests) == 3
     assert process.steps == 3
 

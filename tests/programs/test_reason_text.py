@@ -161,7 +161,7 @@ async def test_failing_tools_of_text_models(make, autojump_clock):
     unknown, broken = (messages(process)[place][1] for place in (2, 4))
     assert '"code":"NOT_FOUND"' in unknown
     assert '"message":"it broke"' in broken
-    assert process.exit == Exit(1, "3 tool failures alike: broken DRIVER: it broke")
+    assert process.exit == Exit(1, "repeated_failure: 3 tool failures alike: broken DRIVER: it broke")
 
 
 async def test_limits_hold_for_text_models(make, autojump_clock):
@@ -169,6 +169,6 @@ async def test_limits_hold_for_text_models(make, autojump_clock):
     looped = [answer(act("tool_call", "echo"), tokens_used=400)] * 9
     bench = await make(*looped, devices=(Tool("echo"),), native=False)
     process = await bench.run(max_steps=2)
-    assert process.exit == Exit(1, "step limit: 2 steps without a final answer")
+    assert process.exit == Exit(1, "max_iterations: 2 steps without a final answer")
     process = await bench.run(context_budget=1000)
     assert process.exit.code == 2

@@ -91,4 +91,4 @@ async def test_reading_the_whole_tree_spends_nothing(system):
             await read(system, path)
     assert files > 20
     assert system.kernel.processes == {}
-    assert [record.event for record in system.kernel._store.load()] == ["boot"]
+    assert [record.event for record in system.kernel.log.load(0)] == ["boot"]

@@ -268,7 +268,7 @@ async def test_what_cannot_be_read_is_refused(tmp_path):
     """A missing file, a pipe (which would stop the daemon), a huge file, other bytes: each says why."""
     pipe, huge, odd = tmp_path / "pipe.yaml", tmp_path / "huge.yaml", tmp_path / "odd.yaml"
     os.mkfifo(pipe)
-    huge.write_bytes(b"#" * (limits.CONFIG_FILE_MAX + 1))
+    huge.write_bytes(b"#" * (limits.SCENARIO_FILE_MAX + 1))
     odd.write_bytes(b"\xff\xfe")
     expected = {
         tmp_path / "none.yaml": "No such file",

@@ -1,5 +1,7 @@
 """A machine that does at random whatever can be done to processes, beside a model of what must come of it.
 
+Among the rest it suspends and wakes them, and throws the whole kernel away to build another from the log.
+
 Over 400 lines because the rules and the laws are the methods of one machine.
 """
 
@@ -9,15 +11,17 @@ import os
 from collections import Counter
 from typing import Any
 
-import trio
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError
+from rnixfs.kernel import Kernel
+from rnixfs.llm import Message, Role
 from rnixfs.proc import capabilities
 from rnixfs.proc.board import ChildState
 from rnixfs.proc.channels import kin
+from rnixfs.proc.files import process_dir
 from rnixfs.proc.groups import signal_tree
 from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
@@ -47,12 +51,17 @@ class KernelMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         """Start a kernel, and what is known of it."""
         self.world = World()
-        self.kernel = self.world.kernel
         self.told: set[int] = set()
         self.free: set[int] = set()
+        self.strays: set[int] = set()
         self.rights: dict[int, dict[str, bool]] = {}
-        self.elders: dict[int, Process | None] = {}
+        self.elders: dict[int, int] = {}
         self.paused: set[int] = set()
+        self.asleep: set[int] = set()
+        self.blocked: dict[int, set[Signal]] = {}
+        self.pending: dict[int, set[Signal]] = {}
+        self.budgets: dict[int, int] = {}
+        self.said: dict[int, list[str]] = {}
         self.heard: list[int] = []
         self.waits: list[tuple[int, int, Job]] = []
         self.values = 0
@@ -71,8 +80,17 @@ class KernelMachine(RuleBasedStateMachine):
     def _living(self) -> list[Process]:
         return [one for one in self.world.all.values() if one.live][-12:]
 
+    @property
+    def kernel(self) -> Kernel:
+        """The kernel that runs now."""
+        return self.world.kernel
+
     def _puppets(self) -> list[Puppet]:
-        return [self.world.puppets[one.pid] for one in self._living() if one.pid in self.world.puppets]
+        awake = [one.pid for one in self._living() if one.state is State.RUNNING and one.board is None]
+        return [self.world.puppets[pid] for pid in awake]
+
+    def _souls(self) -> list[Process]:
+        return [one for one in self._living() if one.board is None]
 
     @staticmethod
     def _one(found: list[Any], number: int) -> Any:
@@ -80,11 +98,15 @@ class KernelMachine(RuleBasedStateMachine):
 
     # --- being born ---
 
-    def _spawn(self, request: SpawnRequest, parent: Process | None, kill: bool = False) -> Process | None:
+    def _spawn(self, request: SpawnRequest, parent: Process | None, then: str = "") -> Process | None:
         def step() -> Process:
             made = self.kernel.spawn(request, PERSON)
-            if kill:
+            if then == "kill":
                 self.kernel.deliver(made, Signal.KILL)
+            if then in ("suspend", "wake"):
+                assert self.kernel.suspend(made, "at once")
+            if then == "wake":
+                self.kernel.wake(made)
             return made
 
         process, code = self.world.attempt(step)
@@ -93,14 +115,16 @@ class KernelMachine(RuleBasedStateMachine):
             assert code is Code.RESOURCE_EXHAUSTED, code
             assert parent.depth >= limits.SPAWN_DEPTH_MAX
             return None
-        self.elders[process.pid] = parent
+        self.elders[process.pid] = parent.pid if parent is not None else 0
         allowed = request.allowed_devices
         own = ["/"] if allowed is None else allowed
         self.rights[process.pid] = {path: any(covers(one, path) for one in own) for path in PATHS}
         if request.supervisor is None and (parent is None or parent.board is None):
             self.free.add(process.pid)
-        if kill:
+        if then == "kill":
             self.told.add(process.pid)
+        if then == "suspend":
+            self.asleep.add(process.pid)
         return process
 
     @rule(number=numbers, allowed=views)
@@ -110,10 +134,28 @@ class KernelMachine(RuleBasedStateMachine):
         pid = parent.pid if parent else 0
         self._spawn(SpawnRequest(intent="do", parent=pid, allowed_devices=allowed), parent)
 
-    @rule()
-    def stillborn(self) -> None:
-        """Killed before its program ran."""
-        self._spawn(SpawnRequest(intent="do", parent=0), None, kill=True)
+    @rule(number=numbers)
+    def fork(self, number: int) -> None:
+        """One more of a process, which may have ended: bound as it was, and a child of the same parent."""
+        source = self._one([one for one in self.world.all.values() if one.pid in self.rights][-12:], number)
+        if source is None or source.board is not None:
+            return
+        parent = source.parent if source.parent is not None and source.parent.live else None
+        made = self.world.do(lambda: self.kernel.forks.fork(source, 0, PERSON))
+        assert (made.parent, made.depth) == (parent, source.depth)
+        self.elders[made.pid] = self.elders[source.pid]
+        self.rights[made.pid] = dict(self.rights[source.pid])
+        if source.pid in self.budgets:
+            self.budgets[made.pid] = self.budgets[source.pid]
+        if parent is None or parent.board is None:
+            self.free.add(made.pid)
+        if parent is None:
+            self.strays.add(made.pid)
+
+    @rule(then=st.sampled_from(["kill", "suspend", "wake"]))
+    def stillborn(self, then: str) -> None:
+        """Killed, or suspended, or suspended and woken, before its program ran."""
+        self._spawn(SpawnRequest(intent="do", parent=0), None, then)
 
     @rule(
         number=numbers,
@@ -158,13 +200,166 @@ class KernelMachine(RuleBasedStateMachine):
             self.world.do(lambda: self.kernel.signal(process, signal, PERSON))
 
     def _note(self, signal: Signal, processes: list[Process]) -> None:
-        pids = {one.pid for one in processes}
-        if signal in ENDING:
-            self.told |= pids
-        elif signal is Signal.PAUSE:
-            self.paused |= pids
+        for pid in {one.pid for one in processes}:
+            if signal is not Signal.KILL and signal in self.blocked.get(pid, ()):
+                self.pending.setdefault(pid, set()).add(signal)
+            elif signal in ENDING:
+                self.told.add(pid)
+            elif signal is Signal.PAUSE:
+                self.paused.add(pid)
+            else:
+                self.paused.discard(pid)
+
+    @rule(number=numbers, signal=signals, let=st.booleans())
+    def block(self, number: int, signal: Signal, let: bool) -> None:
+        """A signal waits, once, until it is let through."""
+        process = self._one([one for one in self._living() if one.pid in self.free], number)
+        if process is None or signal is Signal.KILL:
+            return
+        if not let:
+            self.blocked.setdefault(process.pid, set()).add(signal)
+            self._tell(process, f"block {signal}")
+            return
+        self.blocked.get(process.pid, set()).discard(signal)
+        if signal in self.pending.get(process.pid, ()):
+            self.pending[process.pid].discard(signal)
+            self._note(signal, [process])
+        self._tell(process, f"unblock {signal}")
+
+    def _tell(self, process: Process, line: str) -> Code | None:
+        """Write a line to a control file; gives the refusal's code."""
+        node = process_dir(self.kernel, process).lookup("ctl", PERSON)
+        _, code = self.world.attempt(lambda: node.open(PERSON, os.O_WRONLY).write(f"{line}\n".encode(), 0))
+        return code
+
+    # --- suspending and waking ---
+
+    @rule(number=numbers, tree=st.booleans(), times=st.integers(0, 2))
+    def suspend(self, number: int, tree: bool, times: int) -> None:
+        """A process, or it and all below it; sometimes it is woken and suspended again in the same step."""
+        process = self._one(self._living(), number)
+        if process is None:
+            return
+        if tree:
+            for one in self._below(process):
+                self._sleeps(one)
+            assert self._tell(process, "suspend") is None
+            return
+        new = process.pid not in self.asleep
+        self._sleeps(process)
+
+        def step() -> bool:
+            first = self.kernel.suspend(process, "for a while")
+            for _ in range(times):
+                self.kernel.wake(process)
+                assert self.kernel.suspend(process, "for a while")
+            return first
+
+        assert self.world.do(step) is new
+
+    @staticmethod
+    def _below(root: Process) -> list[Process]:
+        below = [root]
+        for one in below:
+            below += one.children.values()
+        return [one for one in below if one.live]
+
+    def _sleeps(self, process: Process) -> None:
+        """What a run of a program had goes with it: its calls, and the ends of pipes that it had open."""
+        if process.pid not in self.asleep:
+            self._cut(process.pid)
+        self.asleep.add(process.pid)
+
+    def _cut(self, pid: int) -> None:
+        self.waits = [one for one in self.waits if one[0] != pid]
+        for stream in self.streams:
+            stream.closed |= {end for end, (owner, _) in stream.ends.items() if owner == pid}
+
+    @rule(number=numbers, tree=st.booleans())
+    def wake(self, number: int, tree: bool) -> None:
+        """Only what is suspended can be woken; of a tree all that are."""
+        process = self._one(self._living(), number)
+        if process is None:
+            return
+        below = self._below(process) if tree else [process]
+        sleeping = {one.pid for one in below} & self.asleep
+        self.asleep -= sleeping
+        if tree:
+            code = self._tell(process, "wake")
         else:
-            self.paused -= pids
+            _, code = self.world.attempt(lambda: self.kernel.wake(process))
+        assert code is (None if sleeping else Code.INVALID), (code, sleeping)
+
+    @rule(number=numbers, times=st.integers(1, 3))
+    def nap(self, number: int, times: int) -> None:
+        """A process is suspended and woken in one step: its program is started again, once."""
+        process = self._one([one for one in self._living() if one.state is State.RUNNING], number)
+        if process is None:
+            return
+        before = self.world.puppets.get(process.pid)
+        self._cut(process.pid)
+
+        def step() -> None:
+            for _ in range(times):
+                assert self.kernel.suspend(process, "for a moment")
+                self.kernel.wake(process)
+
+        self.world.do(step)
+        assert process.board is not None or self.world.puppets[process.pid] is not before
+
+    # --- another kernel ---
+
+    @rule(gently=st.booleans())
+    def restart(self, gently: bool) -> None:
+        """The kernel is thrown away, with or without a word, and another one built from the log: who had not
+        ended is suspended just as it was, who had is in the history; pipes between processes are gone."""
+        before = {pid: self._portrait(process) for pid, process in self.world.all.items()}
+        past = {pid for pid, process in self.world.all.items() if process.state is State.DEAD}
+        living = {process.pid for process in self.world.all.values() if process.live}
+        old = list(self.world.all.values())
+        restored = self.world.restart(gently)
+        self.asleep |= living
+        self.waits.clear()
+        self.streams.clear()
+        assert (restored.suspended, restored.lost) == (len(living), 0)
+        for pid, process in self.world.all.items():
+            after = self._portrait(process)
+            changed = {name: (was, after[name]) for name, was in before[pid].items() if after[name] != was}
+            assert not changed, f"process {pid}: {changed}"
+        assert not {id(process) for process in old} & {id(process) for process in self.world.all.values()}
+        assert {one.pid for one in self.kernel.live()} == living
+        uuids = [self.world.all[pid].uuid for pid in past]
+        assert sorted(self.kernel.history.uuids()) == sorted(uuids)
+        assert not past & set(self.kernel.processes)
+
+    @staticmethod
+    def _portrait(process: Process) -> dict[str, Any]:
+        """All that a restart must not change."""
+        shown: dict[str, Any] = {
+            "uuid": process.uuid,
+            "depth": process.depth,
+            "ppid": process.ppid,
+            "intent": process.launch.intent,
+            "state": "suspended" if process.live else process.state,
+            "exit": process.exit,
+            "result": process.result,
+            "rights": process.rights.listing(),
+            "budget": process.budget,
+            "messages": process.context.messages,
+            "elapsed": process.elapsed_ms() if process.exit is not None else None,
+            "suspended": process.suspended if process.exit is not None else None,
+        }
+        if not process.live:
+            return shown
+        return shown | {
+            "paused": process.paused,
+            "children": sorted(process.children),
+            "untold": sorted(process.untold),
+            "blocked": process.signals.blocked,
+            "pending": process.signals.pending,
+            "inbox": process.inbox,
+            "board": process.board.listing() if process.board is not None else None,
+        }
 
     @rule(number=numbers, signal=signals)
     def tree(self, number: int, signal: Signal) -> None:
@@ -205,10 +400,8 @@ class KernelMachine(RuleBasedStateMachine):
     @rule(number=numbers)
     def wait(self, number: int) -> None:
         """A parent waits for a child, which may have ended, and may have been waited for."""
-        pairs = [(one.parent.pid, one) for one in self.world.all.values() if one.parent and one.parent.live]
-        pairs = [
-            pair for pair in pairs if pair[0] in self.world.puppets and pair[1].pid in self.kernel.processes
-        ]
+        awake = {puppet.sys.pid for puppet in self._puppets()}
+        pairs = [(one.ppid, one) for pid, one in self.kernel.processes.items() if one.ppid in awake]
         pair = self._one(pairs, number)
         if pair is None:
             return
@@ -224,8 +417,50 @@ class KernelMachine(RuleBasedStateMachine):
         found = self._puppets()
         bereaved = [one for one in found if self.world.all[one.sys.pid].untold]
         puppet = self._one(bereaved or found, number)
-        if puppet is not None:
-            self.heard += [end.pid for end in self.world.do(puppet.sys.ended_children)]
+        if puppet is None:
+            return
+
+        def step() -> list[int]:
+            ends = [end.pid for end in puppet.sys.ended_children(heard=False)]
+            puppet.sys.append(Message(Role.USER, str(ends)), told=tuple(ends))
+            return ends
+
+        self.heard += self.world.do(step)
+        assert not self.world.all[puppet.sys.pid].untold
+
+    # --- what people say ---
+
+    @rule(number=numbers)
+    def say(self, number: int) -> None:
+        """It waits until the process has heard it."""
+        process = self._one(self._living(), number)
+        if process is not None:
+            self.values += 1
+            self.said.setdefault(process.pid, []).append(f"word {self.values}")
+            assert self._tell(process, f"say word {self.values}") is None
+
+    @rule(number=numbers)
+    def listen(self, number: int) -> None:
+        """A process hears what was said, all of it, once."""
+        puppet = self._one(self._puppets(), number)
+        if puppet is None:
+            return
+        words = self.said.pop(puppet.sys.pid, [])
+
+        def step() -> list[str]:
+            said = list(self.world.all[puppet.sys.pid].inbox)
+            puppet.sys.append(*(Message(Role.USER, word) for word in said), inbox=len(said))
+            return said
+
+        assert self.world.do(step) == words
+
+    @rule(number=numbers, tokens=st.integers(0, 9))
+    def budget(self, number: int, tokens: int) -> None:
+        """Another budget counts from now on, and over restarts."""
+        process = self._one(self._living(), number)
+        if process is not None:
+            self.budgets[process.pid] = tokens
+            assert self._tell(process, f"budget {tokens}") is None
 
     # --- groups ---
 
@@ -294,13 +529,11 @@ class KernelMachine(RuleBasedStateMachine):
     # --- messages ---
 
     def _permits(self, pid: int, path: str) -> bool:
-        elder = self.elders.get(pid)
-        return self.rights[pid][path] and (elder is None or self._permits_of(elder, path))
+        elder = self.elders[pid]
+        return self.rights[pid][path] and (not elder or self._permits_of(elder, path))
 
-    def _permits_of(self, process: Process, path: str) -> bool:
-        return (
-            self._permits(process.pid, path) if process.pid in self.rights else process.rights.permits(path)
-        )
+    def _permits_of(self, pid: int, path: str) -> bool:
+        return self._permits(pid, path) if pid in self.rights else self.world.all[pid].rights.permits(path)
 
     def _waiting(self, pid: int) -> int:
         return len(self.sent.get(pid, ())) - len(self.got.get(pid, ()))
@@ -308,7 +541,7 @@ class KernelMachine(RuleBasedStateMachine):
     @rule(sender=numbers, receiver=numbers, count=st.integers(1, 6), kill=st.integers(0, 5))
     def send(self, sender: int, receiver: int, count: int, kill: int) -> None:
         """Messages in one step, and sometimes the end of the receiver in the same."""
-        to = self._one([one.sys.pid for one in self._puppets()], receiver)
+        to = self._one([one.pid for one in self._souls()], receiver)
         if to is None:
             return
         source, process = self._one([0, *self.rights], sender), self.world.all[to]
@@ -507,7 +740,7 @@ class KernelMachine(RuleBasedStateMachine):
         elder = self.elders[process.pid]
         change = capabilities.grant if give else capabilities.revoke
         _, code = self.world.attempt(lambda: change(self.kernel, process, path, PERSON))
-        if give and elder is not None and not self._permits_of(elder, path):
+        if give and elder and not self._permits_of(elder, path):
             assert code is Code.PERMISSION
             return
         assert code is None
@@ -524,6 +757,7 @@ class KernelMachine(RuleBasedStateMachine):
 
     def _check(self) -> None:
         self._life()
+        self._runs()
         self._obedience()
         self._ends_are_heard()
         self._messages()
@@ -547,6 +781,20 @@ class KernelMachine(RuleBasedStateMachine):
                 assert process.parent.live
         assert self.kernel._live == sum(one.live for one in everybody.values())
         assert self.kernel._live == len(self.kernel.live())
+
+    def _runs(self) -> None:
+        """A process that runs has one task of its program, any other none; the suspended are those that were
+        suspended, and what they are told waits for them."""
+        for pid, process in self.world.all.items():
+            if process.board is None:
+                assert self.world.inside[pid] == (process.state is State.RUNNING), pid
+            if process.live:
+                assert (process.state is State.SUSPENDED) is (pid in self.asleep), pid
+                assert bool(process.suspended) is (pid in self.asleep)
+                assert process.inbox == self.said.get(pid, [])
+                assert process.budget.tokens == self.budgets.get(pid, 0)
+                assert process.signals.blocked == self.blocked.get(pid, set())
+                assert process.signals.pending == self.pending.get(pid, set())
 
     def _obedience(self) -> None:
         """Who was told to end has ended, nobody else has, and the paused are those that were paused."""
@@ -606,7 +854,7 @@ class KernelMachine(RuleBasedStateMachine):
     def _rights_are_within_the_parents(self) -> None:
         """Nobody may use what its parent may not, and each may use what it was given."""
         for pid in self.rights:
-            process, elder = self.world.all[pid], self.elders[pid]
+            process, elder = self.world.all[pid], self.world.all.get(self.elders[pid])
             for path in PATHS:
                 assert process.rights.permits(path) is self._permits(pid, path), (pid, path)
                 assert elder is None or not process.rights.permits(path) or elder.rights.permits(path)
@@ -616,12 +864,12 @@ class KernelMachine(RuleBasedStateMachine):
         for process in self.world.all.values():
             if process.board is None:
                 continue
-            born = [one for one in self.world.events("spawn") if one.data["ppid"] == process.pid]
-            living = {one.pid for one in born if self.world.all[one.pid].live}
+            born = [one for one in self.world.events("spawn") if one.data.get("ppid") == process.pid]
+            living = {one.pid for one in born if self.world.all[one.pid].live} - self.strays
             if not process.live:
                 assert not living
                 continue
-            if process.paused:
+            if process.paused or process.suspended:
                 continue
             running = {one.pid for one in process.board.children.values() if one.state is ChildState.RUNNING}
             assert running <= living
@@ -633,7 +881,7 @@ class KernelMachine(RuleBasedStateMachine):
     # --- the end ---
 
     def teardown(self) -> None:
-        """When the system has ended, nothing of anybody is left."""
+        """When all have ended, nothing of anybody is left."""
         if not hasattr(self, "world"):
             return
         try:
@@ -642,14 +890,11 @@ class KernelMachine(RuleBasedStateMachine):
             self.world.stop()
 
     def _end(self) -> None:
-        over = trio.Event()
+        def step() -> None:
+            while live := self.kernel.live():
+                self.kernel.deliver(live[-1], Signal.KILL)
 
-        async def end() -> None:
-            await self.kernel.end_all()
-            over.set()
-
-        self.world.do(lambda: self.kernel.start(end))
-        assert over.is_set(), "somebody did not end at once"
+        self.world.do(step)
         self.told |= set(self.world.all)
         self._check()
         assert not self.kernel.live()

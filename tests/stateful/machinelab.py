@@ -6,6 +6,7 @@ The clock stands still unless a step moves it, so nothing here depends on how fa
 import dataclasses
 import random
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -15,13 +16,16 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from rnixfs.errors import Code, SyscallError
 from rnixfs.kernel import Kernel
 from rnixfs.node import FixedDir
+from rnixfs.proc.birth import Birth
 from rnixfs.proc.files import proc_dir
 from rnixfs.proc.ipc import Pipe
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.state import Exit
 from rnixfs.programs.supervise import supervise
-from rnixfs.state.store import MemoryStore, Record
+from rnixfs.restore import Restored, restore
+from rnixfs.state.memory import MemoryStore
+from rnixfs.state.store import Keep, Record
 from rnixfs.syscalls import Syscalls
 from rnixfs.types import Caller, Place
 
@@ -91,24 +95,30 @@ class Diary(MemoryStore):
         self.records: list[Record] = []
         self.on_exit: Callable[[int], None] = lambda _pid: None
 
-    def append_event(self, event: str, pid: int, data: dict[str, Any]) -> Record:
+    def append_event(self, event: str, pid: int, data: dict[str, Any], keep: Keep = Keep.NOW) -> Record:
         if event == "exit":
             self.on_exit(pid)
-        record = super().append_event(event, pid, data)
+        record = super().append_event(event, pid, data, keep)
         self.records.append(record)
         return record
 
 
 class World:
-    """A running kernel, its puppets, and every process that there ever was."""
+    """A running kernel, its puppets, and every process that there ever was.
+
+    Attributes:
+        all: the processes by pid, those that are only in the history included.
+        puppets: the latest run of each, by pid.
+        inside: how many runs there are of each at once, by pid.
+    """
 
     def __init__(self) -> None:
         self.diary = Diary()
-        self.kernel = Kernel(self, self.diary)
-        self.kernel.root = FixedDir("root", {"proc": proc_dir(self.kernel)})
         self.diary.on_exit = lambda pid: self.remember(self.kernel.processes[pid])
         self.all: dict[int, Process] = {}
         self.puppets: dict[int, Puppet] = {}
+        self.inside: Counter[int] = Counter()
+        self.kernel = self._build()
         self.problems: list[BaseException] = []
         self.clock = MockClock()
         self._ready = threading.Event()
@@ -117,6 +127,11 @@ class World:
         self._thread.start()
         assert self._ready.wait(THREAD_SECONDS), "the kernel's thread did not start"
         assert self._failure is None, self._failure
+
+    def _build(self) -> Kernel:
+        kernel = Kernel(self, self.diary)
+        kernel.root = FixedDir("root", {"proc": proc_dir(kernel)})
+        return kernel
 
     # --- the thread ---
 
@@ -132,10 +147,44 @@ class World:
         self._token = trio.lowlevel.current_trio_token()
         self._stop = trio.Event()
         async with trio.open_nursery() as nursery:
-            await nursery.start(self.kernel.run)
+            self._nursery = nursery
+            await nursery.start(self._serve)
             self._ready.set()
             await self._stop.wait()
             nursery.cancel_scope.cancel()
+
+    async def _serve(self, task_status: trio.TaskStatus[None]) -> None:
+        self._over = trio.Event()
+        await self.kernel.run(task_status)
+        self._over.set()
+
+    def restart(self, gently: bool) -> Restored:
+        """Throw the kernel away, and build another one over the same log.
+
+        Args:
+            gently: whether it is told to stop before, as people do.
+        """
+
+        async def again() -> Restored:
+            if gently:
+                self.kernel.shut_down()
+                await self.kernel.suspend_all()
+            nursery = self.kernel._nursery
+            assert nursery is not None
+            nursery.cancel_scope.cancel()
+            await self._over.wait()
+            old, self.kernel = self.all, self._build()
+            self.all = {}
+            restored = restore(self.kernel)
+            await self._nursery.start(self._serve)
+            await wait_all_tasks_blocked()
+            for pid in old:
+                process = self.kernel.history.by_pid(pid)
+                assert process is not None, f"process {pid} is neither in the table nor in the history"
+                self.remember(process)
+            return restored
+
+        return trio.from_thread.run(again, trio_token=self._token)
 
     def do(self, step: Callable[[], T]) -> T:
         """Do something in the kernel's thread, and wait until nobody can do anything but wait."""
@@ -186,13 +235,26 @@ class World:
             budget=Budget(),
             place=Place("/", {}, (), False),
             supervisor=request.supervisor,
+            request=request,
         )
 
+    def revive(self, birth: Birth) -> Launch:
+        """The launch of a process whose log is read."""
+        return Launch.again(birth, supervise if birth.supervisor else self._puppet, {})
+
+    def check_ready(self, launch: Launch) -> None:
+        """Every process can go on."""
+
     async def _puppet(self, sys: Syscalls) -> Exit:
-        async with trio.open_nursery() as nursery:
-            puppet = self.puppets[sys.pid] = Puppet(sys, nursery)
-            await puppet.end.wait()
-            nursery.cancel_scope.cancel()
+        self.inside[sys.pid] += 1
+        try:
+            async with trio.open_nursery() as nursery:
+                puppet = self.puppets[sys.pid] = Puppet(sys, nursery)
+                await puppet.end.wait()
+                nursery.cancel_scope.cancel()
+            sys.set_result(f"result of process {sys.pid}")
+        finally:
+            self.inside[sys.pid] -= 1
         return puppet.exit
 
     def call(self, puppet: Puppet, act: Callable[[], Awaitable[T]], then: Callable[[T], None]) -> Job:

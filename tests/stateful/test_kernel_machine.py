@@ -8,9 +8,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from rnixfs.kernel import Kernel
+from rnixfs.proc import fold
+from rnixfs.proc.channels import Channels
 from rnixfs.proc.ipc import MessageQueue, Pipe
 from rnixfs.proc.process import Process
+from rnixfs.proc.runs import Runs
 from rnixfs.proc.state import State
+from rnixfs.state.store import Record
 from tests.stateful.kernelmachine import KernelMachine
 
 LONG = settings(
@@ -68,6 +72,45 @@ def drop_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pipe, "take", lossy)
 
 
+def forget_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first message that waited for a process is lost with the kernel."""
+    restore = Channels.restore
+
+    def forgetful(channels: Channels, process: Process, records: list[Record]) -> None:
+        restore(channels, process, records)
+        if len(queue := channels.queue(process)):
+            queue.drop_first()
+
+    monkeypatch.setattr(Channels, "restore", forgetful)
+
+
+def forgive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A right that was taken back is there again after a restart."""
+    monkeypatch.setattr(fold, "REBUILD", {**fold.REBUILD, "revoke": lambda _process, _record: None})
+
+
+def start_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is found in the log goes on without having been woken."""
+    suspend = Kernel.suspend_again
+
+    def eager(kernel: Kernel, process: Process) -> None:
+        suspend(kernel, process)
+        process.suspended, process.state = "", State.RUNNING
+
+    monkeypatch.setattr(Kernel, "suspend_again", eager)
+
+
+def begin_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each run of a program is begun twice."""
+    begin = Runs.begin
+
+    def twice(runs: Runs, process: Process) -> None:
+        begin(runs, process)
+        begin(runs, process)
+
+    monkeypatch.setattr(Runs, "begin", twice)
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("bug", "laws"),
@@ -75,10 +118,14 @@ def drop_a_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         (lose_a_message, {"_messages", "receive"}),
         (reap_twice, {"_life"}),
         (drop_a_byte, {"_pipes", "_read"}),
+        (forget_a_message, {"_messages", "receive"}),
+        (forgive, {"restart", "_rights_are_within_the_parents"}),
+        (start_by_itself, {"restart", "_runs"}),
+        (begin_twice, {"_life", "_runs"}),
     ],
 )
 def test_the_machine_finds_a_bug(bug: Any, laws: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of three bugs breaks the law that forbids it, within the same number of steps."""
+    """Each of these bugs breaks a law that forbids it, within the same number of steps."""
     bug(monkeypatch)
     with pytest.raises(AssertionError) as caught:
         run_state_machine_as_test(KernelMachine, settings=SHORT)

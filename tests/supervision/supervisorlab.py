@@ -11,12 +11,14 @@ from rnixfs import vfs
 from rnixfs.errors import Code, SyscallError
 from rnixfs.kernel import Kernel
 from rnixfs.node import Dir, FixedDir
+from rnixfs.proc.birth import Birth
 from rnixfs.proc.files import proc_dir
 from rnixfs.proc.process import Budget, Launch, Process
 from rnixfs.proc.request import SpawnRequest, read_spawn
 from rnixfs.proc.state import Exit
 from rnixfs.programs.supervise import supervise
-from rnixfs.state.store import MemoryStore, Record
+from rnixfs.state.memory import MemoryStore
+from rnixfs.state.store import Keep, Record
 from rnixfs.syscalls import Syscalls
 from rnixfs.sysdir import sys_dir
 from rnixfs.types import Caller, Place
@@ -26,21 +28,21 @@ HOUR = 3600.0
 
 
 class Diary(MemoryStore):
-    """A store that a test can read as a diary: what was started, told and ended, in order."""
+    """A store that a test can read as a diary: what was started, told, suspended and ended, in order."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: dict[int, str] = {}
         self.lines: list[str] = []
 
-    def append_event(self, event: str, pid: int, data: dict[str, Any]) -> Record:
+    def append_event(self, event: str, pid: int, data: dict[str, Any], keep: Keep = Keep.NOW) -> Record:
         if event == "spawn":
             self.names[pid] = data["intent"]
         detail = {"exit": "code", "signal": "signal"}.get(event)
-        if event in ("spawn", "exit", "signal"):
+        if event in ("spawn", "exit", "signal", "suspend", "wake"):
             words = [event, self.names[pid], *([str(data[detail])] if detail else [])]
             self.lines.append(" ".join(words))
-        return super().append_event(event, pid, data)
+        return super().append_event(event, pid, data, keep)
 
     def take(self) -> list[str]:
         """What happened since the last look."""
@@ -52,10 +54,13 @@ class Lab:
     """A running kernel, how often its launcher refuses what, and the strings of its puppets.
 
     A process is called by its intent; a supervisor without an intent by its name.
+
+    Args:
+        diary: the log; an empty one if None.
     """
 
-    def __init__(self) -> None:
-        self.diary = Diary()
+    def __init__(self, diary: Diary | None = None) -> None:
+        self.diary = diary if diary is not None else Diary()
         self.kernel = Kernel(self, self.diary)
         self.refused: dict[str, int] = {}
         self.programs: dict[str, Callable[[Syscalls], Awaitable[Exit]]] = {}
@@ -84,7 +89,16 @@ class Lab:
             budget=Budget(timeout_ms=request.timeout_ms or 0, tokens=request.context_budget or 0),
             place=Place("/", {}, (), False),
             supervisor=request.supervisor,
+            request=request,
         )
+
+    def revive(self, birth: Birth) -> Launch:
+        """The launch of a process whose log is read."""
+        program = supervise if birth.supervisor else self.programs.get(birth.intent, self._puppet)
+        return Launch.again(birth, program, {})
+
+    def check_ready(self, launch: Launch) -> None:
+        """Every process can go on."""
 
     async def _puppet(self, sys: Syscalls) -> Exit:
         event, exits = self._string(sys.pid)

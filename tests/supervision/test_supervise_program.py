@@ -390,12 +390,57 @@ async def test_a_paused_supervisor_can_be_ended(lab, autojump_clock):
     assert lab.kernel.live() == []
 
 
-async def test_when_the_system_ends_supervisors_stop_their_children_themselves(lab, autojump_clock):
-    """In reverse order, and nothing is started again."""
-    await lab.supervisor("a", "b")
+async def test_when_the_system_stops_a_supervisor_and_its_children_stand_still(lab, autojump_clock):
+    """None ends, none is told to, and none is started again."""
+    sup = await lab.supervisor("a", "b")
     lab.diary.take()
     lab.kernel.shut_down()
-    await lab.kernel.end_all()
-    assert lab.diary.take() == [
-        *["signal sup SIGTERM", "signal b SIGTERM", "exit b 1", "signal a SIGTERM", "exit a 1", "exit sup 1"]
-    ]
+    await lab.kernel.suspend_all()
+    assert lab.diary.take() == ["suspend sup", "suspend a", "suspend b"]
+    assert lab.states(sup) == {"a": "running", "b": "running"}
+
+
+async def test_a_supervisor_that_is_woken_goes_on_with_the_same_children(lab, autojump_clock):
+    """Those that still run are not started again; those that ended meanwhile are, once."""
+    sup = await lab.supervisor("a", "b")
+    pids = lab.pid("a"), lab.pid("b")
+    lab.kernel.suspend(sup, "for a while")
+    await lab.settle()
+    assert await lab.end("a") == ["exit a 1"]
+    lab.kernel.wake(sup)
+    await lab.settle()
+    assert lab.diary.take() == ["wake sup", "spawn a"]
+    assert lab.pid("a") > pids[1]
+    assert lab.pid("b") == pids[1]
+    assert {name: row["restarts"] for name, row in lab.rows(sup).items()} == {"a": 1, "b": 0}
+    assert await lab.end("b") == ["exit b 1", "spawn b"]
+
+
+async def test_restarts_from_before_a_suspension_count(lab, autojump_clock):
+    """Nobody gets more restarts by being suspended."""
+    sup = await lab.supervisor("a", max_restarts=1)
+    assert await lab.end("a") == ["exit a 1", "spawn a"]
+    lab.kernel.suspend(sup, "for a while")
+    await lab.settle()
+    lab.kernel.wake(sup)
+    await lab.settle()
+    await lab.end("a")
+    assert exit_of(sup).reason.startswith("max_restarts_exceeded")
+
+
+async def test_a_stop_that_was_begun_is_finished_by_a_supervisor_that_is_woken(lab, autojump_clock):
+    """A child that was being stopped is stopped, and stays so."""
+    sup = await lab.supervisor("a", "b")
+    lab.named("a").signals.block(Signal.TERM)
+    lab.do(f"/proc/{sup.pid}/ctl", "stop a")
+    await lab.settle()
+    assert lab.states(sup)["a"] == "stopping"
+    lab.kernel.suspend(sup, "for a while")
+    await lab.settle()
+    await trio.sleep(HOUR)
+    assert lab.named("a").live
+    lab.diary.take()
+    lab.kernel.wake(sup)
+    await trio.sleep(HOUR)
+    assert lab.diary.take() == ["wake sup", "signal a SIGTERM", "signal a SIGKILL", "exit a 1"]
+    assert lab.states(sup) == {"a": "stopped", "b": "running"}

@@ -264,7 +264,7 @@ async def test_wait_any_gives_up_when_told(lab, boss, autojump_clock):
     assert trio.current_time() - began == 2.5
     assert await boss.calls.wait_any(until=lambda: True) is None
     assert trace(boss.process)[-1] == "WaitAny = none"
-    assert boss.calls.children == [lab.pid("x")]
+    assert boss.calls.uncollected == [lab.pid("x")]
 
 
 async def test_wait_any_sees_a_child_that_somebody_removed(lab, boss, autojump_clock):
@@ -306,16 +306,38 @@ async def test_reap_releases_a_child_that_has_ended(lab, boss, autojump_clock):
 
 
 async def test_suspend_and_resume_reach_the_whole_subtree_once(lab, boss, autojump_clock):
-    """The process and all below it, parents first, nobody above or beside."""
+    """The process and all below it, parents first, nobody above or beside; one that is suspended already
+    stays as it is, and so does one that runs."""
     pid = await boss.calls.spawn_supervisor(SPEC)
     await lab.settle()
     lab.diary.take()
-    assert await boss.calls.suspend(pid) == 3
-    assert lab.diary.take() == ["signal sup SIGPAUSE", "signal a SIGPAUSE", "signal b SIGPAUSE"]
-    assert [one.paused for one in lab.kernel.live()] == [False, True, True, True]
-    assert await boss.calls.resume(pid) == 3
-    assert not any(one.paused for one in lab.kernel.live())
-    assert trace(boss.process)[-2:] == ["Suspend = 3 processes", "Resume = 3 processes"]
+    a = lab.named("a")
+    assert await boss.calls.suspend(a.pid) == 1
+    assert await boss.calls.suspend(pid) == 2
+    assert lab.diary.take() == ["suspend a", "suspend sup", "suspend b"]
+    assert [one.state for one in lab.kernel.live()] == ["running", "suspended", "suspended", "suspended"]
+    assert await boss.calls.resume(a.pid) == 1
+    assert await boss.calls.resume(pid) == 2
+    assert lab.diary.take() == ["wake a", "wake sup", "wake b"]
+    await lab.settle()
+    assert {one.state for one in lab.kernel.live()} == {"running"}
+    assert trace(boss.process)[-4:] == [
+        *["Suspend = 1 processes", "Suspend = 2 processes", "Resume = 1 processes", "Resume = 2 processes"]
+    ]
+    with refused(Code.INVALID):
+        await boss.calls.resume(pid)
+
+
+async def test_a_process_may_suspend_itself(lab, boss, autojump_clock):
+    """It is cancelled where it stands, with all below it."""
+    pid = await boss.calls.spawn_supervisor(SPEC)
+    await lab.settle()
+    assert await boss.calls.suspend(boss.process.pid) == 4
+    await lab.settle()
+    assert {one.state for one in lab.kernel.live()} == {"suspended"}
+    assert boss.process.suspended == f"process {boss.process.pid} suspended it"
+    with refused(Code.INTERRUPTED):
+        await boss.calls.resume(pid)
 
 
 async def test_suspend_needs_power_over_a_process_that_lives(lab, boss, autojump_clock):
@@ -450,10 +472,13 @@ async def test_suspend_and_wake_through_the_file(lab, autojump_clock):
     """Any process has them; they reach all below it and take nothing after them."""
     sup = await lab.supervisor("a", "b")
     lab.do(f"/proc/{sup.pid}/ctl", "suspend")
-    assert [one.paused for one in lab.kernel.live()] == [True, True, True]
+    assert [one.suspended for one in lab.kernel.live()] == ["its owner suspended it"] * 3
+    assert lab.json(f"/proc/{sup.pid}/status")["state"] == "suspended"
     lab.do(f"/proc/{sup.pid}/ctl", "wake")
     lab.do(f"/proc/{lab.pid('a')}/ctl", "suspend")
-    assert [one.paused for one in lab.kernel.live()] == [False, True, False]
+    assert [one.state for one in lab.kernel.live()] == ["running", "suspended", "running"]
+    with refused(Code.INVALID):
+        lab.do(f"/proc/{lab.pid('b')}/ctl", "wake")
     with pytest.raises(SyscallError, match="takes nothing after it, but got 'a'"):
         lab.do(f"/proc/{sup.pid}/ctl", "suspend a")
 

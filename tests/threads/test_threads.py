@@ -174,8 +174,9 @@ async def test_a_thread_that_no_cancellation_reaches_does_not_keep_its_process(l
     assert status(lab, process, 1)["state"] == "cancelled"
 
 
-async def test_what_a_thread_leaves_when_all_ends_is_nothing(nursery, autojump_clock):
-    """The kernel ends as soon as it is told to, with threads in every stage."""
+async def test_threads_do_not_outlive_the_run_that_made_them(nursery, autojump_clock):
+    """The kernel stops as soon as it is told to, with threads in every stage: those that had not ended count
+    as cancelled, and a process that is woken starts without them."""
     lab = Lab()
     async with trio.open_nursery() as own:
         await own.start(lab.kernel.run)
@@ -183,7 +184,13 @@ async def test_what_a_thread_leaves_when_all_ends_is_nothing(nursery, autojump_c
         sys.spawn_thread(trio.sleep_forever)
         sys.spawn_coroutine(trio.sleep)
         await settle()
-        await lab.kernel.end_all()
+        start = trio.current_time()
+        await lab.kernel.suspend_all()
+        assert trio.current_time() == start
+        assert [status(lab, process, tid)["state"] for tid in (1, 2)] == ["cancelled", "cancelled"]
+        lab.kernel.wake(process)
+        await settle()
+        assert process.live
         assert not process.threads.alive()
         own.cancel_scope.cancel()
 
