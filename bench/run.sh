@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compile the server in C and the client, then measure the mount beside it. See docs/bench.md.
+# Compile the server in C and the client, then measure many processes, the log, and the mount beside the server.
+# See docs/bench.md.
 #
 # usage: bench/run.sh [--quick] [--rounds N] [--json FILE]
 set -euo pipefail
@@ -22,4 +23,10 @@ gcc -std=gnu11 -O2 -Wall -Wextra -o "$programs/cserver" "$root/bench/cserver.c" 
 gcc -std=gnu11 -O2 -Wall -Wextra -pthread -o "$programs/client" "$root/bench/client.c"
 
 PYTHONPATH=$root python -m bench.many "$@"
+langgraph=
+case " $* " in
+*" --quick "*) ;; # without network
+*) langgraph=$(bash "$root/bench/langgraph.sh") ;;
+esac
+PYTHONPATH=$root python -m bench.log --langgraph "$langgraph" "$@"
 PYTHONPATH=$root python -m bench.run --programs "$programs" "$@"

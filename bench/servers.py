@@ -133,15 +133,26 @@ def unmount(folder: pathlib.Path) -> None:
 
 
 @contextlib.contextmanager
-def daemon(folder: pathlib.Path) -> Iterator[tuple[Program, pathlib.Path]]:
-    """Our daemon, with a home of its own below `folder`; gives its mountpoint too."""
+def daemon(
+    folder: pathlib.Path, options: Sequence[str] = (), config: str = ""
+) -> Iterator[tuple[Program, pathlib.Path]]:
+    """Our daemon, with a home of its own below `folder`; gives its mountpoint too.
+
+    Args:
+        folder: a place for it.
+        options: more of its command line.
+        config: its `config.yaml`.
+    """
     mountpoint, log = folder / "rnixfs", folder / "daemon.log"
     home = folder / "home"
-    for one in (mountpoint, home):
-        one.mkdir()
+    settings = home / ".config" / "rnix"
+    for one in (mountpoint, settings):
+        one.mkdir(parents=True)
+    (settings / "config.yaml").write_text(config)
     env = {name: value for name, value in os.environ.items() if not name.startswith(("RNIX_", "XDG_"))}
     reading, writing = os.pipe()
     argv = [sys.executable, "-m", "rnixfs.boot", "--mount", str(mountpoint), "--root", str(home)]
+    argv += options
     program = Program(
         [*argv, "--ready-fd", str(writing)],
         {**env, "HOME": str(home), "XDG_RUNTIME_DIR": str(home)},
@@ -151,6 +162,8 @@ def daemon(folder: pathlib.Path) -> Iterator[tuple[Program, pathlib.Path]]:
     try:
         os.close(writing)
         told = read_line(reading)
+        while told.startswith("notice: "):
+            told = read_line(reading)
         if told != "ready":
             raise BenchError(f"the daemon did not start: {told}\n{log.read_text()}")
         yield program, mountpoint
