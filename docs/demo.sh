@@ -73,7 +73,7 @@ if [ "$(bounded rnix daemon status 2>/dev/null | sed -n 's/^state: *//p')" = run
 fi
 mounted=yes
 # shellcheck disable=SC2016  # the variables are those of the command that is shown
-show 'rnix mount "$RNIX_MOUNT" --root "$FOLDER"'
+show 'rnix mount "$RNIX_MOUNT" --root "$FOLDER" --state none'
 cd "$RNIX_MOUNT"
 show 'ls'
 show 'ls -x dev proc'
