@@ -68,7 +68,7 @@ class Recording:
     def _varied(self, record: Record, pid: int, number: int) -> dict[str, Any]:
         text = msgspec.json.encode(record.data).replace(MARK.encode(), b"@%07d@" % number)
         text = text.replace(self._uuid.encode(), b"%s%012x" % (self._uuid[:-12].encode(), number))
-        text = text.replace(b'"key":"%d.' % self._pid, b'"key":"%d.' % pid)
+        text = text.replace(b'"effect":"%d.' % self._pid, b'"effect":"%d.' % pid)
         data: dict[str, Any] = msgspec.json.decode(text)
         return data
 

@@ -93,7 +93,7 @@ class ContextCalls(Calls):
         if not process.progress.step:
             self.say("step", str(step))
         sent = len(process.context.messages)
-        asked = {"system_prompt": system_prompt, "tools": tools, "key": f"{process.pid}.{step}"}
+        asked = {"system_prompt": system_prompt, "tools": tools, "effect": f"{process.pid}.{step}"}
         self._happen("request", {"step": step, "sent": sent, **asked})
         return step
 
@@ -111,8 +111,8 @@ class ContextCalls(Calls):
         """
         step = self.progress.step
         # The name of this effect for all time: pids are never used again.
-        key = f"{self.pid}.{step}.{place}"
-        about = {"tool": call.name, "device": device, "key": key}
+        effect = f"{self.pid}.{step}.{place}"
+        about = {"tool": call.name, "device": device, "effect": effect}
         self._happen("tool_started", {"step": step, "place": place, **about})
 
     def tool_finished(self, place: int, done: Done) -> None:

@@ -223,6 +223,9 @@ class SqliteStore:
     def close(self) -> None:
         with contextlib.suppress(SyscallError):
             self.settle()
+            # The blocks of journals that were put together have left holes.
+            with reporting(self.path, "give back room"):
+                collecting.give_back(self._db)
         self._db.close()
         self._lock.release()
 

@@ -247,6 +247,6 @@ async def test_stopped_twice_it_ends_the_same(tmp_path, autojump_clock):
 async def test_each_effect_has_a_key_of_its_own(tmp_path, autojump_clock, event):
     """No two requests or tool calls share a key, also among processes."""
     log, _ = await whole(tmp_path)
-    keys = [data["key"] for name, _, data, _ in log.events if name == event]
+    keys = [data["effect"] for name, _, data, _ in log.events if name == event]
     assert len(keys) > 4
     assert len(set(keys)) == len(keys)
