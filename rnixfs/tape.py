@@ -95,7 +95,7 @@ class Tape:
         self._take_turns(process)
         while True:
             try:
-                exit_ = await reason(_Calls(kernel, process, self), _Hands(self))
+                exit_ = await reason(_Calls(kernel, process, self), _Hands(self, process))
             except (_StopError, ExceptionGroup) as error:
                 stop = _cause(error)
                 if not isinstance(stop, _RestartError):
@@ -155,15 +155,20 @@ class Tape:
             raise _OverError
         return step.answer
 
-    def done(self, place: int) -> Done:
+    def done(self, process: Process, place: int) -> Done:
         """What came of the tool call at a place of the answer.
 
-        Where a stop cut it off, this is what came of it after that; the stop comes again all the same, and
-        with it the process stands where it stood.
-
         Raises:
-            _OverError: it never ended.
+            _StopError: a stop cut it off, or it never ended.
         """
+        wakes = (turn.position for turn in self._turns if turn.event == "wake")
+        stop = next((position for position in wakes if position.step == self.at.step), None)
+        if stop is not None and place not in stop.done:
+            # At once, since what ran beside it may come in another order now.
+            self.at = stop
+            self._take_turns(process)
+            self._stopping = True
+            raise _RestartError
         done = self._step.done.get(place) if self._step is not None else None
         if done is None:
             raise _OverError
@@ -330,8 +335,9 @@ def _leaves(group: ExceptionGroup[_StopError]) -> Iterator[_StopError]:
 class _Hands:
     """The hands of a process that is rehearsed. Implements `reason.Hands`."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, process: Process) -> None:
         self._tape = tape
+        self._process = process
 
     async def outfit(self, sys: Syscalls) -> tuple[bool, dict[str, Tool]]:
         return self._tape.native, await self._tape.tools(sys)
@@ -346,7 +352,7 @@ class _Hands:
 
     async def run(self, sys: Syscalls, tools: dict[str, Tool], call: ToolCall, key: str) -> Done:
         await trio.lowlevel.checkpoint()
-        return self._tape.done(place_of(key))
+        return self._tape.done(self._process, place_of(key))
 
 
 class _Calls(Syscalls):

@@ -445,6 +445,21 @@ async def test_tools_that_had_not_all_ended(tmp_path, autojump_clock):
     assert outcome.steps == 1
 
 
+async def test_a_tool_that_never_ended_though_its_step_did(tmp_path, autojump_clock):
+    """A stop cut it off, and with a smaller budget the process ended as soon as it was woken."""
+    calls = [call("beta", "b", stop=True, seconds=3), call("alpha", "a", n=1), call("alpha", "c", seconds=1)]
+    life = Life(tmp_path, [uses(*calls)])
+    life.echo("beta").stop = lambda: life.tell("restart")
+    life.between = [lambda world, process: world.kernel.happen(process, "budget", {"tokens": 5})]
+    process = await life.live()
+    assert process.exit is not None
+    assert process.exit.reason == "budget_exceeded: 10 of 5 tokens used"
+    (first, _) = read_recording(life.log, life.pid).steps
+    assert sorted(first.done) == [1, 2]
+    for _ in range(8):
+        await life.both()
+
+
 async def test_a_process_that_was_killed(tmp_path, autojump_clock):
     """Its end came from outside; up to there all is equal."""
     life = Life(tmp_path, [uses(call("alpha"))] * 2, timeout_ms=1500)
