@@ -135,3 +135,29 @@ class Reader:
 
     def _turns(self) -> list[tuple[int, str]]:
         return [(one.record.pid, one.record.event) for one in self._pending]
+
+
+class Readable:
+    """What a log in a file answers by reading; see `store.Store` and `store.Archive`. Whoever opens the file
+    sets both fields."""
+
+    _reader: Reader
+    _last_pid: int
+
+    def load(self, pid: int, events: Collection[str] = ()) -> Iterator[Record]:
+        return self._reader.load(pid, events)
+
+    def last_pid(self) -> int:
+        return self._last_pid
+
+    def unfinished(self) -> list[int]:
+        return self._reader.unfinished()
+
+    def finished(self) -> list[Entry]:
+        return self._reader.finished()
+
+    def entry(self, who: int | str) -> Entry | None:
+        return self._reader.entry(who)
+
+    def keyed(self, key: str) -> list[Record]:
+        return self._reader.keyed(key)

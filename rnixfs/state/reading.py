@@ -8,19 +8,19 @@ import os
 import pathlib
 import sqlite3
 import urllib.parse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.state import journals, opening, schema
-from rnixfs.state.archive import Reader
+from rnixfs.state.archive import Readable, Reader
 from rnixfs.state.content import Contents
 from rnixfs.state.failures import reporting
-from rnixfs.state.store import Collected, Entry, Keep, Record, Retention
+from rnixfs.state.store import Collected, Keep, Record, Retention
 
 
-class ReadOnlyLog:
+class ReadOnlyLog(Readable):
     """The log in a file of the host, as it was when it was opened. Implements `store.Log`.
 
     Args:
@@ -54,27 +54,9 @@ class ReadOnlyLog:
 
     # --- what can be read ---
 
-    def load(self, pid: int, events: Collection[str] = ()) -> Iterator[Record]:
-        return self._reader.load(pid, events)
-
     def read_journal(self, pid: int, name: str) -> bytes:
         with reporting(self.path, "read a journal"):
             return journals.read_blocks(self._db, (pid, name))
-
-    def last_pid(self) -> int:
-        return self._last_pid
-
-    def unfinished(self) -> list[int]:
-        return self._reader.unfinished()
-
-    def finished(self) -> list[Entry]:
-        return self._reader.finished()
-
-    def entry(self, who: int | str) -> Entry | None:
-        return self._reader.entry(who)
-
-    def keyed(self, key: str) -> list[Record]:
-        return self._reader.keyed(key)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -26,17 +26,17 @@ from typing import Any, NoReturn
 from rnixfs import limits
 from rnixfs.errors import SyscallError, from_oserror
 from rnixfs.state import codec, collecting, journals, opening, schema
-from rnixfs.state.archive import Pending, Reader
+from rnixfs.state.archive import Pending, Readable, Reader
 from rnixfs.state.content import Contents
 from rnixfs.state.failures import failure, reporting
 from rnixfs.state.lock import FolderLock
-from rnixfs.state.store import Collected, Entry, Keep, Record, Retention
+from rnixfs.state.store import Collected, Keep, Record, Retention
 
 _INSERT = "INSERT INTO events (seq, ts, event, pid, data, crc, key) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _REFER = "INSERT OR IGNORE INTO refs VALUES (?, ?)"
 
 
-class SqliteStore:
+class SqliteStore(Readable):
     """The log in a folder of the host.
 
     Args:
@@ -80,9 +80,6 @@ class SqliteStore:
         self._reader = Reader(self._db, self.path, self._contents, self._pending)
 
     # --- events ---
-
-    def load(self, pid: int, events: Collection[str] = ()) -> Iterator[Record]:
-        return self._reader.load(pid, events)
 
     def append_event(self, event: str, pid: int, data: dict[str, Any], keep: Keep = Keep.NOW) -> Record:
         encoded = codec.encode(data)
@@ -185,21 +182,6 @@ class SqliteStore:
             os.close(fd)
 
     # --- the archive ---
-
-    def last_pid(self) -> int:
-        return self._last_pid
-
-    def unfinished(self) -> list[int]:
-        return self._reader.unfinished()
-
-    def finished(self) -> list[Entry]:
-        return self._reader.finished()
-
-    def entry(self, who: int | str) -> Entry | None:
-        return self._reader.entry(who)
-
-    def keyed(self, key: str) -> list[Record]:
-        return self._reader.keyed(key)
 
     def collect(self, keep: Retention, pinned: Collection[int] = ()) -> Collected:
         with contextlib.suppress(SyscallError):

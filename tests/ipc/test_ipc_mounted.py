@@ -89,7 +89,7 @@ def test_recursive_tools_neither_wait_nor_take(daemon: Daemon) -> None:
     pid = new_process(daemon)
     pipe = new_pipe(daemon)
     daemon.out(f"echo needle > $M/proc/{pid}/mailbox; echo needle > {pipe}/write")
-    found = daemon.out(f"grep -rl needle $M/proc/{pid}/mailbox $M/proc/{pid}/intent || true")
+    found = daemon.out(f"grep -rl needle $M/proc/{pid}/mailbox $M/proc/{pid}/intent")
     assert found.splitlines() == [f"{daemon.mount}/proc/{pid}/mailbox"]
     daemon.out(f"grep -rs needle $M/proc/{pid} {pipe} > /dev/null; find $M/dev/pipes > /dev/null")
     assert json.loads(daemon.out(f"cat $M/proc/{pid}/mailbox"))["data"] == "needle"

@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import trio
@@ -24,7 +25,7 @@ ME = Caller(1000, 1000)
 SECONDS = 60
 
 
-def lived(top: pathlib.Path, log: SqliteStore, intent: str = "say hello", **request: object) -> int:
+def lived(top: pathlib.Path, log: SqliteStore, intent: str = "say hello", **request: Any) -> int:
     """The pid of a process of the scripted model, which has come to its end."""
 
     async def live() -> int:
@@ -34,7 +35,7 @@ def lived(top: pathlib.Path, log: SqliteStore, intent: str = "say hello", **requ
         with trio.fail_after(SECONDS):
             async with trio.open_nursery() as nursery:
                 await nursery.start(system.kernel.run)
-                asked = SpawnRequest(intent=intent, provider="script", **request)  # type: ignore[arg-type]
+                asked = SpawnRequest(intent=intent, provider="script", **request)
                 process = system.kernel.spawn(asked, ME)
                 await process.done.wait()
                 nursery.cancel_scope.cancel()
@@ -122,6 +123,7 @@ def test_what_cannot_be_replayed(tmp_path, state, log, capsys):
 
 WATCHED = """
 import os, sys
+from typing import Any
 seen = []
 
 def watch(event, args):
