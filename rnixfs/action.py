@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from rnixfs.llm import ToolSpec
+from rnixfs import limits
+from rnixfs.llm import ToolSpec, too_deep
 
 EFFORT_FREE = 1_000_000  # characters that a search may look at beyond EFFORT_FACTOR times the reply
 EFFORT_FACTOR = 4  # so that a reply made to be slow (a megabyte of open braces) costs linear time
@@ -126,6 +127,8 @@ def _data(body: dict[str, Any]) -> dict[str, Any]:
         return {}
     if not isinstance(data, dict):
         raise _UnusableError(f'"data" must be an object, not {_kind(data)}')
+    if too_deep(data):
+        raise _UnusableError(f'"data" may have {limits.MODEL_ARGUMENTS_DEPTH_MAX} levels; it has more')
     return data
 
 

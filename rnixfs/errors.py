@@ -115,7 +115,7 @@ class SyscallError(OSError):
         self.pid = self.pid or pid
         return self
 
-    def as_dict(self) -> dict[str, str]:
+    def as_dict(self) -> dict[str, object]:
         """The object under "error" in a device's answer."""
         return {
             "code": str(self.code),

@@ -161,11 +161,27 @@ class KeyedDevice:
         return job
 
 
+class _RecordedError(SyscallError):
+    """A failure that was recorded: it is told again as it was told first.
+
+    Args:
+        shown: what `as_dict` gave then.
+    """
+
+    def __init__(self, shown: dict[str, Any]) -> None:
+        code, place = Code(shown["code"]), {name: shown[name] for name in ("syscall", "device")}
+        super().__init__(code, shown["message"], **place)
+        self._shown = shown
+
+    def as_dict(self) -> dict[str, object]:
+        return self._shown
+
+
 class _Outcome(msgspec.Struct, frozen=True):
     """How a request ended: its whole answer, or the error that stands in its place."""
 
     answer: bytes = b""
-    error: dict[str, str] | None = None
+    error: dict[str, Any] | None = None
 
     @classmethod
     def recorded(cls, data: dict[str, Any]) -> "_Outcome":
@@ -192,8 +208,7 @@ class _Outcome(msgspec.Struct, frozen=True):
             SyscallError: the request had failed; a new error each time, since whoever gets it adds to it.
         """
         if self.error is not None:
-            code, device = Code(self.error["code"]), self.error["device"]
-            raise SyscallError(code, self.error["message"], syscall=self.error["syscall"], device=device)
+            raise _RecordedError(self.error)
         sink.write(self.answer)
 
     def job(self) -> Job:

@@ -34,6 +34,9 @@ STEPS_CEILING = 100_000  # the most steps that can be asked for
 TOOL_OUTPUT_MAX = 100_000  # characters of one tool result in the context
 CONTEXT_MESSAGES_MAX = 10_000  # messages of one context
 CONTEXT_BYTES_MAX = 32 << 20  # bytes of one context
+OLD_RESULT_BYTES = 1000  # bytes from which an old tool result is removed to make room, as in the reference
+CARRIED_SKILLS_MAX = 100_000  # characters of loaded skills that outlive a compaction, as in the reference
+COMPACTION_GAIN = 0.05  # share of the window that making room must win, as in the reference
 CONTEXTS_MAX = 64  # contexts of one process
 SUPERVISOR_CHILDREN_MAX = 256  # children of one supervisor
 SUPERVISOR_RESTARTS = 3  # restarts within the window where a supervisor names no number, as in the reference
@@ -82,7 +85,36 @@ SHELL_TAIL = 10_000  # how many of them are its end
 MODEL_CONNECT_SECONDS = 15.0  # until a provider's server takes the connection
 MODEL_DRAIN_SECONDS = 0.1  # for the end of a stream after its end mark, so that its connection serves again
 MODEL_REPLY_MAX = 16 << 20  # bytes of one reply of a provider, as it comes over the wire
+MODEL_RETRIES = 2  # further attempts of a call that may succeed a little later, as in the reference
 MODEL_ERROR_MAX = 600  # characters of a provider's own words in an error text
+MODEL_ARGUMENTS_DEPTH_MAX = 100  # levels of a call's arguments; below EVENT_DEPTH_MAX, as events hold them
+MODEL_ANSWER_TOKENS = 16_384  # most tokens of an answer where a server must be told and nobody says
+MODEL_IDLE_SECONDS = 60.0  # how long an unused connection to a provider's server is kept
+MODEL_IDLE_LOCAL_SECONDS = 4.0  # the same on this machine: llama.cpp and vLLM hang up after 5 s
+MODEL_WAITING_MAX = 10_000  # calls that may wait for one provider; the next is refused with EAGAIN
+MODEL_CALLS_PROGRAM = 4  # calls at once of a command line model: a process of about 200 MB each
+MODEL_CALLS_HTTP = 64  # calls at once of a model behind HTTP, more than providers' usual limits
+MODEL_PASSED_OVER_MAX = 8  # calls that may go before a waiting one of lower priority
+MODEL_GRACE_SECONDS = 1.0  # for a driver to end a call whose time is over, and to say what was spent
+MODEL_CHECK_SECONDS = 10.0  # for asking a provider whether it would answer
+MODEL_BACKOFF_SECONDS = 0.5  # the longest wait before the second attempt; twice that before each later one
+MODEL_BACKOFF_MAX_SECONDS = 30.0  # the longest of these waits
+MODEL_LIMITED_SECONDS = 1.0  # until the next call after a 429 without a time; twice that for each in a row
+MODEL_LIMITED_MAX_SECONDS = 60.0  # the longest of these waits: limits are counted by the minute, as a rule
+MODEL_HOLD_MAX_SECONDS = 86_400.0  # the longest wait that a provider can ask for: quotas are for a day
+BREAKER_FAILURES = 5  # failures in a row that open a circuit: more than one call makes with its retries
+BREAKER_SECONDS = 5.0  # until an open circuit lets a trial pass: the time of a server's restart
+BREAKER_MAX_SECONDS = 120.0  # it doubles with each trial that fails, up to this: a person notices a repair
+BREAKER_PATIENCE_SECONDS = 10.0  # a call that its caller cuts off sooner says nothing of the provider
+STREAM_LINE_SECONDS = 0.05  # pieces that come within this of the last line share one line of a stream
+
+# --- command line models ---
+COMMAND_OUTPUT_MAX = 256 << 20  # bytes that the program prints in one call: a word may come in a line of 400
+COMMAND_LINES_MAX = 1_000_000  # lines that it prints in one call
+COMMAND_ERROR_MAX = 64 << 10  # bytes kept of what it prints as errors
+COMMAND_GRACE_SECONDS = 0.05  # from TERM to KILL: it has nothing to tidy up, and is to be gone within 0.1 s
+COMMAND_HELP_SECONDS = 5.0  # for asking the program for its options, as in the reference
+COMMAND_HELP_MAX = 4 << 20  # bytes of that answer, as in the reference
 
 # --- files of the host and the file tools ---
 HOST_READ_MAX = 8 << 20  # bytes given by one read of a host file; a longer read is answered short
@@ -156,3 +188,15 @@ KEEP_PROCESSES_MAX = 1_000_000_000  # finished processes that can be asked to be
 KEEP_DAYS_MAX = 36_500  # days that they can be asked to be kept
 KEEP_BYTES_MAX = 1 << 50  # bytes of the log that can be asked to be kept
 GC_SECONDS = 3600.0  # between two looks for what the log need not keep
+
+# --- providers ---
+PROVIDER_CONCURRENCY_MAX = 1000  # calls at once of one provider that can be asked for
+PROVIDER_RETRIES_MAX = 10  # further attempts of one call that can be asked for
+FALLBACKS_MAX = 8  # providers that can be named to be asked instead of one
+PRICE_USD_MAX = 100_000.0  # dollars for a million tokens that can be given as a price
+DISCOVERY_SECONDS = 0.5  # for a server of this machine to show that it serves models
+DISCOVERY_BYTES = 1 << 20  # bytes of its list of models
+DISCOVERY_MODELS = 256  # of its models, how many are remembered
+DISCOVERY_AGE_SECONDS = 2.0  # how old the last look for servers may be before interest makes a new one
+CHECK_SECONDS = 15.0  # until sys/check stops waiting for a provider, somewhat more than a provider has itself
+CHECKS_MAX = 16  # providers that sys/check asks at once

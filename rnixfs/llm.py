@@ -1,10 +1,12 @@
 """What goes into a model's file and what comes out of it: the wire of `dev/llm/<provider>`."""
 
 import enum
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from rnixfs import limits
 from rnixfs.errors import invalid
 
 
@@ -39,12 +41,14 @@ class Message(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
         content: the text.
         tool_calls: calls that an assistant's message asks for.
         tool_call_id: for a tool's message, the call that it answers.
+        echo: for an assistant's message, what its provider wants back unchanged (`ModelAnswer.echo`).
     """
 
     role: Role
     content: str = ""
     tool_calls: list[ToolCall] = []
     tool_call_id: str = ""
+    echo: dict[str, Any] = {}
 
 
 class ToolSpec(msgspec.Struct, forbid_unknown_fields=True):
@@ -53,6 +57,47 @@ class ToolSpec(msgspec.Struct, forbid_unknown_fields=True):
     name: str
     description: str
     input_schema: dict[str, Any]
+
+
+class Priority(enum.StrEnum):
+    """Who goes first where a provider takes no more calls at once."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Fallback(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Who is asked when a provider cannot answer.
+
+    Args:
+        provider: its name under `dev/llm/`; empty for the provider that failed, with another model.
+        model: the model; empty for that provider's default.
+    """
+
+    provider: str = ""
+    model: str = ""
+
+
+EVENTS: Literal["events"] = "events"
+"""The value of `stream` that asks for one JSON object a line: `Delta`s, then the whole answer."""
+
+
+class Delta(NamedTuple):
+    """A piece of an answer that streams.
+
+    Args:
+        type: `text`, or `reasoning` for what the model thinks before it speaks. `restart` says that the call
+            is made anew: all pieces before it are void.
+        text: the piece.
+    """
+
+    type: Literal["text", "reasoning", "restart"]
+    text: str = ""
+
+
+Emit = Callable[[Delta], None]
+"""Takes the pieces of an answer as they come."""
 
 
 class ModelRequest(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -68,7 +113,10 @@ class ModelRequest(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tru
         tools: tools the model may ask for.
         temperature: sampling temperature; None for the provider's default.
         max_tokens: most tokens of the answer; 0 for the provider's default.
-        stream: answer with the text as it comes, in place of one JSON object.
+        stream: answer with the text as it comes, in place of one JSON object; `"events"` for JSON lines.
+        effort: how much the model is to think, in the provider's words; empty for its default.
+        priority: who goes first where calls wait for each other.
+        fallback: who is asked instead, in order, when the provider cannot answer.
     """
 
     intent: str = ""
@@ -80,7 +128,10 @@ class ModelRequest(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=Tru
     tools: list[ToolSpec] = []
     temperature: float | None = None
     max_tokens: int = 0
-    stream: bool = False
+    stream: bool | Literal["events"] = False
+    effort: str = ""
+    priority: Priority = Priority.NORMAL
+    fallback: list[Fallback] = []
 
     def conversation(self) -> list[Message]:
         """The messages to send: `messages`, or the intent as the only one."""
@@ -92,14 +143,21 @@ class ModelAnswer(msgspec.Struct):
 
     Args:
         content: the text.
-        tokens_used: input and output tokens of this call together.
+        tokens_used: what the call spent: input and output tokens, those of failed attempts included.
         input_tokens: tokens of the prompt, cached ones included.
-        output_tokens: tokens of the answer.
-        cost_usd: the price of this call in dollars; 0 where the provider names none.
+        output_tokens: tokens of the answer, reasoning included.
+        cost_usd: the price of the call in dollars, failed attempts included; 0 where nobody names one.
         model: the model that answered, as the provider calls it.
         tool_calls: calls that the model asks for.
         stop_reason: why it stopped: `end`, `tool_calls`, `max_tokens`, or the provider's own word.
         estimated: whether the tokens were estimated because the provider gave none.
+        reasoning: what the model thought before it spoke, where the provider shows that.
+        cached_tokens: input tokens that the provider had in its cache.
+        context_window: tokens that the model takes at most; 0 where unknown.
+        provider: who answered, as its file is called.
+        attempts: how often providers were asked until one answered.
+        echo: what the provider wants back unchanged in this answer's message, such as signed thoughts beside
+            tool calls, under the dialect's name; others ignore it.
     """
 
     content: str = ""
@@ -111,6 +169,33 @@ class ModelAnswer(msgspec.Struct):
     tool_calls: list[ToolCall] = []
     stop_reason: str = "end"
     estimated: bool = False
+    reasoning: str = ""
+    cached_tokens: int = 0
+    context_window: int = 0
+    provider: str = ""
+    attempts: int = 1
+    echo: dict[str, Any] = {}
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """What a call spent, or a part of it that failed.
+
+    Args:
+        input_tokens: tokens of the prompt, cached ones included.
+        output_tokens: tokens of the answer.
+        cost_usd: dollars, 0 where unknown.
+        cached_tokens: those of the input tokens that the provider had in its cache.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: float = 0.0
+    cached_tokens: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output together."""
+        return self.input_tokens + self.output_tokens
 
 
 def read_request(body: object) -> ModelRequest:
@@ -127,12 +212,46 @@ def read_request(body: object) -> ModelRequest:
     return request
 
 
+def event_line(event: Delta | ModelAnswer) -> bytes:
+    """A line of a request with `"stream": "events"`: a JSON object whose `type` says what it is."""
+    if isinstance(event, ModelAnswer):
+        return msgspec.json.encode({"type": "answer", **msgspec.structs.asdict(event)}) + b"\n"
+    return msgspec.json.encode(event._asdict()) + b"\n"
+
+
+def read_event(line: bytes) -> Delta | ModelAnswer:
+    """The counterpart of `event_line`."""
+    fields = msgspec.json.decode(line, type=dict[str, Any])
+    if fields["type"] == "answer":
+        return msgspec.convert(fields, ModelAnswer)  # which takes no notice of the type
+    return Delta(fields["type"], fields.get("text", ""))
+
+
+_WHOLE_MAX = 10**12  # milliseconds: 30 years
+
+
 def _check(request: ModelRequest) -> None:
     if not request.intent.strip() and not request.messages:
         raise invalid('a model request needs "intent" (text) or "messages" (a list that is not empty)')
     for field in ("timeout_ms", "max_tokens"):
-        if getattr(request, field) < 0:
-            raise invalid(f'"{field}" is {getattr(request, field)}; it must be 0 or more')
+        if not 0 <= (value := getattr(request, field)) <= _WHOLE_MAX:
+            raise invalid(f'"{field}" must be from 0 to {_WHOLE_MAX}, not {str(value)[:20]}')
+
+
+def too_deep(arguments: dict[str, Any]) -> bool:
+    """Whether the arguments of a call have more levels than `limits.MODEL_ARGUMENTS_DEPTH_MAX`."""
+    level: list[Any] = [arguments]
+    for _ in range(limits.MODEL_ARGUMENTS_DEPTH_MAX):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def estimate_tokens(text: str) -> int:

@@ -1,11 +1,68 @@
-"""Models as devices: the port that every provider implements, and the file that serves it."""
+"""The port that every provider of models implements."""
 
 import abc
-from collections.abc import Callable
+
+import msgspec
+import trio
 
 from rnixfs import llm
-from rnixfs.device import Body, Description, Job, Sink, json_line
-from rnixfs.types import Caller
+from rnixfs.errors import Code, SyscallError
+
+
+class ModelInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model that a provider says it has.
+
+    Args:
+        name: as the provider calls it.
+        context_window: tokens that it takes at most; 0 where the provider does not say.
+    """
+
+    name: str
+    context_window: int = 0
+
+
+_NOTHING = llm.Usage()
+
+
+class ModelError(SyscallError):
+    """A provider did not answer, or not as it should.
+
+    Args:
+        code: what it means for the caller.
+        reason: a sentence that begins with the provider's name.
+        transient: whether the same request may well succeed a little later.
+        retry_after: seconds after which the provider wants to be asked again; None where it did not say.
+        usage: what was spent all the same.
+        status: the HTTP status, 0 without one.
+    """
+
+    def __init__(
+        self,
+        code: Code,
+        reason: str,
+        *,
+        transient: bool = False,
+        retry_after: float | None = None,
+        usage: llm.Usage = _NOTHING,
+        status: int = 0,
+    ) -> None:
+        super().__init__(code, reason)
+        self.transient = transient
+        self.retry_after = retry_after
+        self.usage = usage
+        self.status = status
+        self.attempts = 1
+
+    def as_dict(self) -> dict[str, object]:
+        """The error, with what a caller needs to decide about another attempt and to count what was spent."""
+        shown = {**super().as_dict(), "retryable": self.transient, "attempts": self.attempts}
+        if self.retry_after is not None:
+            shown["retry_after_ms"] = round(self.retry_after * 1000)
+        if self.status:
+            shown["status"] = self.status
+        if self.usage != _NOTHING:
+            shown |= {"tokens_used": self.usage.tokens, "cost_usd": self.usage.cost_usd}
+        return shown
 
 
 class Model(abc.ABC):
@@ -29,66 +86,31 @@ class Model(abc.ABC):
         """What its description says beside the common part: driver, default model, address or command."""
 
     @abc.abstractmethod
-    async def complete(self, request: llm.ModelRequest) -> llm.ModelAnswer:
-        """Ask once and wait for the whole answer.
+    async def complete(self, request: llm.ModelRequest, emit: llm.Emit | None = None) -> llm.ModelAnswer:
+        """Ask once, without any second attempt, and wait for the whole answer.
+
+        Args:
+            request: the request. What it says of `stream`, `priority` and `fallback` is others' business.
+            emit: takes text and reasoning as they come; None where nobody wants them before the end.
 
         Raises:
-            SyscallError: what failed, TIMEOUT after `request.timeout_ms`.
+            ModelError: what failed, TIMEOUT after `request.timeout_ms`; says what was spent all the same.
+            SyscallError: the request cannot be made, and another attempt would not help.
         """
 
-    async def stream(self, request: llm.ModelRequest, emit: Callable[[str], None]) -> llm.ModelAnswer:
-        """Ask once and hand out the text as it comes; here all at once, for providers that cannot stream."""
-        answer = await self.complete(request)
-        emit(answer.content)
-        return answer
+    async def check(self) -> list[ModelInfo]:
+        """Ask the provider, without spending anything, whether it would answer.
+
+        Returns:
+            the models that it says it has; empty where it does not say.
+
+        Raises:
+            SyscallError: why it would not.
+        """
+        await trio.lowlevel.checkpoint()
+        if reason := self.unavailable():
+            raise SyscallError(Code.SERVICE_UNAVAILABLE, reason)
+        return []
 
     async def aclose(self) -> None:
         """Let go of connections and processes. Not to be used afterwards."""
-
-
-REQUEST_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "intent": {"type": "string", "description": "the user's words"},
-        "system_prompt": {"type": "string"},
-        "model": {"type": "string"},
-        "max_turns": {"type": "integer"},
-        "timeout_ms": {"type": "integer"},
-        "messages": {"type": "array", "description": "the conversation: role, content, tool_calls"},
-        "tools": {"type": "array", "description": "name, description, input_schema"},
-        "temperature": {"type": "number"},
-        "max_tokens": {"type": "integer"},
-        "stream": {"type": "boolean", "description": "text as it comes, in place of one JSON object"},
-    },
-}
-
-
-class ModelDevice:
-    """`dev/llm/<provider>`: one request, one answer. Implements `device.Device`."""
-
-    def __init__(self, model: Model) -> None:
-        self.model = model
-
-    def describe(self, caller: Caller) -> Description:
-        reason = self.model.unavailable()
-        return Description(
-            device=f"/dev/llm/{self.model.provider}",
-            does="Asks a language model. Text is taken as the intent.",
-            request=dict(REQUEST_SCHEMA),
-            example={"intent": "say hello", "system_prompt": "You are brief."},
-            available=not reason,
-            reason=reason,
-            details={"native_tools": self.model.native_tools, **self.model.details()},
-        )
-
-    def accept(self, caller: Caller, body: Body) -> Job:
-        request = llm.read_request(body)
-
-        async def job(sink: Sink) -> None:
-            if request.stream:
-                await self.model.stream(request, lambda text: sink.write(text.encode()))
-                sink.write(b"\n")
-            else:
-                sink.write(json_line(await self.model.complete(request)))
-
-        return job

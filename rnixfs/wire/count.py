@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rnixfs.llm import ModelAnswer, estimate_tokens
+from rnixfs.llm import ModelAnswer, Usage, estimate_tokens
 
 
 def estimate(answer: ModelAnswer, prompt: str) -> None:
@@ -12,3 +12,8 @@ def estimate(answer: ModelAnswer, prompt: str) -> None:
     answer.output_tokens = estimate_tokens(answer.content + calls)
     answer.tokens_used = answer.input_tokens + answer.output_tokens
     answer.estimated = True
+
+
+def spent(prompt: bytes, *texts: str) -> Usage:
+    """A rough count of a call: the body that was sent, and the pieces that came back."""
+    return Usage(-(-len(prompt) // 4), estimate_tokens("".join(texts)))
