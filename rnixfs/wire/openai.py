@@ -1,22 +1,42 @@
 """The chat completions format of OpenAI, as its many imitators speak it.
 
 Format: https://platform.openai.com/docs/api-reference/chat. Readers here accept more than it allows where
-servers in use differ: content as a list of parts, arguments as an object, no ids, no usage, null anywhere.
+servers in use differ: content as a list of parts, arguments as an object, no ids, no usage, null anywhere,
+thoughts in `reasoning_content` (DeepSeek, llama.cpp, LM Studio) or `reasoning` (Groq, OpenRouter, Ollama).
 """
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
-from rnixfs import limits
 from rnixfs.errors import Code
-from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec
-from rnixfs.wire.count import estimate
-from rnixfs.wire.failure import WireError, code_of_status, message_of, one_line
+from rnixfs.llm import Delta, Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec
+from rnixfs.wire.dialect import (
+    INVALID_ARGUMENTS,
+    ListedModel,
+    Reply,
+    ReplyStream,
+    decode,
+    decode_list,
+    dict_of,
+    dicts,
+    echo_of,
+    fitting_id,
+    listed,
+    number_of,
+    shown,
+    text_of,
+)
+from rnixfs.wire.failure import WireError, refusal
 
-INVALID_ARGUMENTS = "__invalid__"
-"""The only key of `ToolCall.arguments` when the model's arguments were no JSON object; it holds their text.
-A marked call keeps its place in the conversation, so that the loop can tell the model what was wrong."""
+__all__ = ["INVALID_ARGUMENTS", "Chat"]
+
+NAME = "openai"
+"""What an answer's `echo` has for the provider lies under this name."""
+
+CALL_ID_MAX = 40
+"""Characters of a call's name that OpenAI takes; others take more."""
 
 _STOP_REASONS = {
     "stop": "end",
@@ -24,40 +44,87 @@ _STOP_REASONS = {
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
 }
+_ECHOED = ("reasoning_content", "reasoning_details")
 
 
-def encode_request(request: ModelRequest, model: str, stream: bool) -> bytes:
-    """The body of a request; equal requests give equal bytes, so that providers' prompt caches hit."""
-    body: dict[str, Any] = {"model": model, "messages": _messages(request)}
-    if request.tools:
-        body["tools"] = [_tool(tool) for tool in request.tools]
-    if request.temperature is not None:
-        body["temperature"] = request.temperature
-    if request.max_tokens:
-        body["max_tokens"] = request.max_tokens
-    if stream:
-        body |= {"stream": True, "stream_options": {"include_usage": True}}
-    return msgspec.json.encode(body)
+class Chat:
+    """Chat completions of one server. Implements `dialect.Dialect`.
 
+    Args:
+        base_url: its address, since some servers need what others refuse.
+    """
 
-def _messages(request: ModelRequest) -> list[dict[str, Any]]:
-    system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
-    return system + [_message(message) for message in request.conversation()]
+    models = "/models"
 
+    def __init__(self, base_url: str) -> None:
+        self._server = base_url
+        host = urlsplit(base_url).hostname
+        # OpenAI's newer models refuse the old name, most other servers do not know the new one.
+        self._max_tokens = "max_completion_tokens" if host == "api.openai.com" else "max_tokens"
+        # DeepSeek refuses calls of tools without the thoughts that led to them, be they empty.
+        self._needs_thoughts = host == "api.deepseek.com"
 
-def _message(message: Message) -> dict[str, Any]:
-    entry: dict[str, Any] = {"role": str(message.role), "content": message.content}
-    if message.role is Role.TOOL:
-        entry["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        entry["content"] = message.content or None
-        entry["tool_calls"] = [_call(call) for call in message.tool_calls]
-    return entry
+    def path(self, model: str, stream: bool) -> str:
+        return "/chat/completions"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"authorization": f"Bearer {key}"} if key else {}
+
+    def encode(self, request: ModelRequest, model: str, stream: bool) -> bytes:
+        body: dict[str, Any] = {"model": model, "messages": self._messages(request)}
+        if request.tools:
+            body["tools"] = [_tool(tool) for tool in request.tools]
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.max_tokens:
+            body[self._max_tokens] = request.max_tokens
+        if request.effort:
+            body["reasoning_effort"] = request.effort
+        if stream:
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return msgspec.json.encode(body)
+
+    def _messages(self, request: ModelRequest) -> list[dict[str, Any]]:
+        system = [{"role": "system", "content": request.system_prompt}] if request.system_prompt else []
+        return system + [self._message(message) for message in request.conversation()]
+
+    def _message(self, message: Message) -> dict[str, Any]:
+        entry: dict[str, Any] = {"role": str(message.role), "content": message.content}
+        if message.role is Role.TOOL:
+            entry["tool_call_id"] = fitting_id(message.tool_call_id, CALL_ID_MAX)
+        if message.tool_calls:
+            entry["content"] = message.content or None
+            entry["tool_calls"] = [_call(call) for call in message.tool_calls]
+            if self._needs_thoughts:
+                entry["reasoning_content"] = ""
+            echo = echo_of(message, NAME, self._server)
+            entry |= {field: echo[field] for field in _ECHOED if field in echo}
+        return entry
+
+    def read_answer(self, body: bytes, prompt: bytes) -> ModelAnswer:
+        value = decode(body)
+        choice = _first_choice(value)
+        message = choice.get("message")
+        if not isinstance(message, dict):
+            raise WireError(Code.DRIVER, f'the reply has no "choices" with a message: {shown(body)}')
+        reply = _Completion(self._server)
+        reply.take_message(message)
+        reply.take_rest(value, choice)
+        return reply.answer(prompt)
+
+    def reader(self) -> "ChatStream":
+        return ChatStream(self._server)
+
+    def refusal(self, status: int, body: bytes) -> WireError:
+        return refusal(status, body)
+
+    def read_models(self, body: bytes) -> list[ListedModel]:
+        return listed(decode_list(body, "data"))
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    arguments = msgspec.json.encode(call.arguments).decode()
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    function = {"name": call.name, "arguments": msgspec.json.encode(call.arguments).decode()}
+    return {"id": fitting_id(call.id, CALL_ID_MAX), "type": "function", "function": function}
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -65,108 +132,74 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": function}
 
 
-def read_answer(body: bytes, request: ModelRequest) -> ModelAnswer:
-    """Read the whole reply of a call that does not stream.
+class ChatStream(ReplyStream["_Completion"]):
+    """A streamed reply: one `chat.completion.chunk` an event. Implements `dialect.StreamReader`."""
 
-    Raises:
-        WireError: it is no JSON, holds an error (some servers send those with status 200), or no choice.
-    """
-    reply = _decode(body)
-    choice = _first_choice(reply)
-    message = choice.get("message") if choice else None
-    if choice is None or not isinstance(message, dict):
-        raise WireError(Code.DRIVER, f'the reply has no "choices" with a message: {_shown(body)}')
-    parts = _Parts(model=_text(reply.get("model")))
-    parts.text.append(_content(message))
-    parts.refusal.append(_text(message.get("refusal")))
-    parts.add_calls(message.get("tool_calls"))
-    parts.finish = _text(choice.get("finish_reason"))
-    parts.usage = reply.get("usage")
-    return parts.answer(request)
+    def __init__(self, server: str) -> None:
+        super().__init__(_Completion(server))
 
-
-class StreamReader:
-    """Puts a streamed reply together from the data of its events, one `chat.completion.chunk` each."""
-
-    def __init__(self) -> None:
-        self._parts = _Parts()
-        self.done = False
-        """Whether the end mark `[DONE]` came."""
-
-    def feed(self, data: str) -> str:
-        """Take the data of one event and return the text it adds; what follows the end mark is ignored.
-
-        Raises:
-            WireError: it is no JSON, or is an error.
-        """
+    def feed(self, data: str) -> list[Delta]:
         if self.done or data.strip() == "[DONE]":
             self.done = True
-            return ""
-        return self._take(_decode(data.encode()))
-
-    def _take(self, chunk: dict[str, Any]) -> str:
-        parts = self._parts
-        parts.model = parts.model or _text(chunk.get("model"))
-        parts.usage = chunk.get("usage") or parts.usage
-        choice = _first_choice(chunk) or {}
-        parts.finish = _text(choice.get("finish_reason")) or parts.finish
-        delta = choice.get("delta")
-        if not isinstance(delta, dict):
-            return ""
-        parts.refusal.append(_text(delta.get("refusal")))
-        parts.add_calls(delta.get("tool_calls"))
-        text = _content(delta)
-        parts.text.append(text)
-        return text
-
-    def answer(self, request: ModelRequest) -> ModelAnswer:
-        """The answer after the last event.
-
-        Raises:
-            WireError: the stream ended before the model was done (neither a finish reason nor `[DONE]`).
-        """
-        if not (self.done or self._parts.finish):
-            raise WireError(Code.DRIVER, "the stream ended before the answer was complete")
-        return self._parts.answer(request)
+            return []
+        value = decode(data)
+        choice = _first_choice(value)
+        deltas = self._reply.take_message(dict_of(choice.get("delta")))
+        self._reply.take_rest(value, choice)
+        return deltas
 
 
-class _Call:
-    def __init__(self, call_id: str, name: str) -> None:
-        self.id = call_id
-        self.name = name
-        self.arguments: list[str] = []
+class _Completion(Reply):
+    """A reply, from a whole message or from its pieces, which have the same fields."""
 
+    def __init__(self, server: str) -> None:
+        super().__init__()
+        self._server = server
+        self._thoughts: list[str] = []
+        self._details: list[dict[str, Any]] = []
+        self._by_index: dict[object, Any] = {}
 
-class _Parts:
-    """What a reply consists of, whole or in pieces."""
+    def take_message(self, message: dict[str, Any]) -> list[Delta]:
+        """Add a message or a piece of one, and return what it shows."""
+        thoughts, text = _content(message)
+        deltas = self.think(thoughts) + self.say(text)
+        self.refusal.append(text_of(message.get("refusal")))
+        for position, entry in enumerate(dicts(message.get("tool_calls"))):
+            self._add_call(entry, position)
+        self._thoughts.append(text_of(message.get("reasoning_content")))
+        self._details += dicts(message.get("reasoning_details"))
+        return deltas
 
-    def __init__(self, model: str = "") -> None:
-        self.model = model
-        self.text: list[str] = []
-        self.refusal: list[str] = []
-        self.finish = ""
-        self.usage: Any = None
-        self._calls: list[_Call] = []
-        self._by_index: dict[object, _Call] = {}
+    def take_rest(self, value: dict[str, Any], choice: dict[str, Any]) -> None:
+        """Take what stands around the message: model, reason to stop, usage."""
+        self.model = self.model or text_of(value.get("model"))
+        finish = text_of(choice.get("finish_reason"))
+        self.stop = _STOP_REASONS.get(finish, finish) or self.stop
+        # Groq streams it in a field of its own.
+        usage = dict_of(value.get("usage")) or dict_of(dict_of(value.get("x_groq")).get("usage"))
+        if usage:
+            self._count_usage(usage)
 
-    def add_calls(self, entries: Any) -> None:
-        if not isinstance(entries, list):
-            return
-        for position, entry in enumerate(entries):
-            if isinstance(entry, dict):
-                self._add_call(entry, position)
+    def _count_usage(self, usage: dict[str, Any]) -> None:
+        self.input_tokens = number_of(usage.get("prompt_tokens"))
+        # `completion_tokens_details.reasoning_tokens` is a part of it.
+        self.output_tokens = number_of(usage.get("completion_tokens"))
+        self.total_tokens = number_of(usage.get("total_tokens"))
+        details = dict_of(usage.get("prompt_tokens_details"))
+        hits = number_of(details.get("cached_tokens")) or number_of(usage.get("prompt_cache_hit_tokens"))
+        self.cached_tokens = hits  # the second is DeepSeek's
+        cost = usage.get("cost")  # OpenRouter's, in dollars
+        # One below nothing would give back what others have spent.
+        self.cost_usd = float(cost) if isinstance(cost, int | float) and 0 < cost < 1e9 else 0.0
 
     def _add_call(self, entry: dict[str, Any], position: int) -> None:
-        function = entry.get("function")
-        function = function if isinstance(function, dict) else {}
-        call_id, name = _text(entry.get("id")), _text(function.get("name"))
-        index = entry.get("index")
-        index = position if index is None else index
+        function = dict_of(entry.get("function"))
+        call_id, name = text_of(entry.get("id")), text_of(function.get("name"))
+        index = entry["index"] if isinstance(entry.get("index"), int | str) else position
         call = self._by_index.get(index)
         # Some servers give every call the index 0: another id together with a name is another call.
         if call is None or (name and call_id and call_id != call.id):
-            call = self._by_index[index] = _Call(call_id, name)
-            self._calls.append(call)
+            call = self._by_index[index] = self.call(call_id, name)
         call.id = call.id or call_id
         call.name = call.name or name
         arguments = function.get("arguments")
@@ -175,92 +208,51 @@ class _Parts:
                 arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
             )
 
-    def answer(self, request: ModelRequest) -> ModelAnswer:
-        calls = [_tool_call(call, number) for number, call in enumerate(self._calls)]
-        content, refusal = "".join(self.text), "".join(self.refusal)
-        answer = ModelAnswer(content=content or refusal, model=self.model, tool_calls=calls)
-        answer.stop_reason = _STOP_REASONS.get(self.finish, self.finish or "end")
-        if calls and answer.stop_reason == "end":
-            answer.stop_reason = "tool_calls"
-        if refusal and not content:
-            answer.stop_reason = "refusal"
-        _count(answer, self.usage, request)
+    def answer(self, prompt: bytes) -> ModelAnswer:
+        answer = super().answer(prompt)
+        found = {"reasoning_content": "".join(self._thoughts), "reasoning_details": _joined(self._details)}
+        thoughts = {field: value for field, value in found.items() if value}
+        if answer.tool_calls and thoughts:
+            answer.echo = {NAME: {"server": self._server, **thoughts}}
         return answer
 
 
-def _tool_call(call: _Call, number: int) -> ToolCall:
-    if not call.name:
-        raise WireError(Code.DRIVER, f"tool call {number} of the reply names no function")
-    return ToolCall(
-        id=call.id or f"call_{number}", name=call.name, arguments=_arguments("".join(call.arguments))
-    )
+def _joined(details: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """OpenRouter's pieces of thoughts as a whole reply has them: pieces of one index and kind are one."""
+    runs: list[list[dict[str, Any]]] = []
+    for piece in details:
+        last = runs[-1][-1] if runs else {}
+        if "index" in piece and all(piece.get(field) == last.get(field) for field in ("index", "type")):
+            runs[-1].append(piece)
+        else:
+            runs.append([piece])
+    return [_one_of(run) for run in runs]
 
 
-def _arguments(raw: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw) if raw.strip() else {}
-    except msgspec.DecodeError:
-        value = None
-    if value is None and raw.strip() == "null":
-        return {}
-    return value if isinstance(value, dict) else {INVALID_ARGUMENTS: raw}
+def _one_of(pieces: list[dict[str, Any]]) -> dict[str, Any]:
+    one: dict[str, Any] = {}
+    for piece in pieces:
+        one |= {field: value for field, value in piece.items() if value or field not in one}
+    for field in ("text", "summary", "data"):
+        texts = [text for piece in pieces if (text := text_of(piece.get(field)))]
+        if texts:
+            one[field] = "".join(texts)
+    return one
 
 
-def _count(answer: ModelAnswer, usage: Any, request: ModelRequest) -> None:
-    usage = usage if isinstance(usage, dict) else {}
-    answer.input_tokens = _number(usage.get("prompt_tokens"))
-    answer.output_tokens = _number(usage.get("completion_tokens"))
-    answer.tokens_used = max(_number(usage.get("total_tokens")), answer.input_tokens + answer.output_tokens)
-    cost = usage.get("cost")  # OpenRouter's field, in dollars
-    answer.cost_usd = float(cost) if isinstance(cost, int | float) else 0.0
-    if not answer.tokens_used:
-        estimate(answer, encode_request(request, "", stream=False).decode())
+def _first_choice(value: dict[str, Any]) -> dict[str, Any]:
+    choices = dicts(value.get("choices"))
+    return choices[0] if choices else {}
 
 
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WireError(Code.DRIVER, f"the reply is no JSON ({error}): {_shown(body)}") from None
-    if not isinstance(value, dict):
-        raise WireError(Code.DRIVER, f"the reply is no JSON object: {_shown(body)}")
-    if value.get("error"):
-        raise WireError(_code_of_error(value["error"]), message_of(value) or _shown(body))
-    return value
-
-
-def _code_of_error(error: Any) -> Code:
-    """The code of an error inside a reply of status 200: OpenRouter puts the HTTP status in `code`."""
-    status = error.get("code") if isinstance(error, dict) else None
-    if isinstance(status, str) and status.isascii() and status.isdigit():
-        status = int(status)
-    return code_of_status(status) if isinstance(status, int) and 400 <= status < 600 else Code.DRIVER
-
-
-def _first_choice(reply: dict[str, Any]) -> dict[str, Any] | None:
-    choices = reply.get("choices")
-    first = choices[0] if isinstance(choices, list) and choices else None
-    return first if isinstance(first, dict) else None
-
-
-def _content(message: dict[str, Any]) -> str:
-    """The visible text of a message or delta. Reasoning comes in other fields or parts and is left out."""
+def _content(message: dict[str, Any]) -> tuple[str, str]:
+    """The reasoning and the visible text of a message or of a piece of one."""
+    thoughts = text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
     content = message.get("content")
-    if isinstance(content, list):
-        texts = [
-            part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"
-        ]
-        return "".join(map(_text, texts))
-    return _text(content)
+    parts = dicts(content)
+    thoughts += "".join(_texts(dicts(part.get("thinking"))) for part in parts)  # Mistral's
+    return thoughts, text_of(content) or _texts(parts)
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _number(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value > 0 else 0
-
-
-def _shown(body: bytes) -> str:
-    return one_line(body[: 4 * limits.MODEL_ERROR_MAX].decode("utf-8", "replace"))[:200] or "(empty)"
+def _texts(parts: list[dict[str, Any]]) -> str:
+    return "".join(text_of(part.get("text")) for part in parts if part.get("type") == "text")

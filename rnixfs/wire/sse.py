@@ -4,6 +4,9 @@ Own code although httpx2 has a reader: its iterators leave an inner generator to
 reading stops early, at a failure or at the provider's end mark, and trio complains of each with a warning.
 """
 
+from rnixfs.errors import Code
+from rnixfs.wire.failure import WireError
+
 
 class EventReader:
     """Turns the bytes of a stream, however they are cut, into the data of its events."""
@@ -13,7 +16,11 @@ class EventReader:
         self._data: list[str] = []
 
     def feed(self, chunk: bytes) -> list[str]:
-        """Take some bytes and return the data of each event that they complete."""
+        """Take some bytes and return the data of each event that they complete.
+
+        Raises:
+            WireError: they are no UTF-8. (Browsers would replace what is none: an answer is not to change.)
+        """
         self._pending.append(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
             return []
@@ -29,5 +36,12 @@ class EventReader:
             return event
         field, _, value = line.partition(b":")
         if field == b"data":
-            self._data.append(value.removeprefix(b" ").decode("utf-8", "replace"))
+            self._data.append(_text(value.removeprefix(b" ")))
         return None
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(Code.DRIVER, f"the stream holds bytes that are no UTF-8: {error}") from None

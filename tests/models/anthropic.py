@@ -3,9 +3,7 @@
 import json
 from typing import Any
 
-import trio
-
-from tests.models.servers import Handler, Seen, head, reply
+from tests.models.servers import Handler, Seen, Stream, head, reply
 
 USAGE = {
     "input_tokens": 100,
@@ -17,10 +15,10 @@ USAGE = {
 
 def says(text: str) -> Handler:
     """Answer every request for a message with this text, as a stream; refuse everything else."""
-    body = _stream(text)
+    body = stream_of([{"type": "text", "text": text}], "end_turn")
     start = head(200, {"content-type": "text/event-stream"})
 
-    async def handler(seen: Seen, stream: trio.SocketStream) -> None:
+    async def handler(seen: Seen, stream: Stream) -> None:
         if seen.method == "POST" and seen.path.startswith("/v1/messages?"):
             await stream.send_all(start + body)
         else:
@@ -47,31 +45,62 @@ def _texts(value: Any) -> list[str]:
     return [str(value)]
 
 
-def _stream(text: str) -> bytes:
-    message: dict[str, Any] = {
+def message(content: list[dict[str, Any]], stop: str | None, **more: Any) -> dict[str, Any]:
+    """A whole reply."""
+    body = {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "claude-sonnet-5-5",
-        "content": [],
-        "stop_reason": None,
+        "content": content,
+        "stop_reason": stop,
         "stop_sequence": None,
-        "usage": {**USAGE, "output_tokens": 1},
+        "usage": USAGE,
     }
-    sent = [
-        _event("message_start", message=message),
-        _event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
-        _event("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
-        _event("content_block_stop", index=0),
-        _event(
-            "message_delta",
-            delta={"stop_reason": "end_turn", "stop_sequence": None},
-            usage={"output_tokens": 7},
-        ),
-        _event("message_stop"),
-    ]
+    return body | more
+
+
+def stream_of(content: list[dict[str, Any]], stop: str) -> bytes:
+    """The same reply as a stream: pings between the blocks, and their text in pieces."""
+    start = message([], None, usage={**USAGE, "output_tokens": 1})
+    sent = [event("message_start", message=start), event("ping")]
+    for index, block in enumerate(content):
+        sent += _block(index, block)
+    end = {"stop_reason": stop, "stop_sequence": None}
+    sent += [event("message_delta", delta=end, usage={"output_tokens": 7}), event("message_stop")]
     return b"".join(sent)
 
 
-def _event(kind: str, **fields: Any) -> bytes:
+def _block(index: int, block: dict[str, Any]) -> list[bytes]:
+    start: dict[str, Any]
+    match block["type"]:
+        case "text":
+            start, pieces = {"text": ""}, [("text_delta", "text", part) for part in _halves(block["text"])]
+        case "tool_use":
+            start = {"id": block["id"], "name": block["name"], "input": {}}
+            pieces = [
+                ("input_json_delta", "partial_json", part) for part in _halves(json.dumps(block["input"]))
+            ]
+        case "thinking":
+            start = {"thinking": "", "signature": ""}
+            pieces = [("thinking_delta", "thinking", part) for part in _halves(block["thinking"])]
+            pieces.append(("signature_delta", "signature", block["signature"]))
+        case _:  # comes whole
+            start, pieces = dict(block), []
+    return [
+        event("content_block_start", index=index, content_block={"type": block["type"], **start}),
+        *(
+            event("content_block_delta", index=index, delta={"type": kind, field: part})
+            for kind, field, part in pieces
+        ),
+        event("content_block_stop", index=index),
+    ]
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return text[: len(text) // 2], text[len(text) // 2 :]
+
+
+def event(kind: str, **fields: Any) -> bytes:
+    """An event of a stream."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()

@@ -1,25 +1,25 @@
 """Models behind OpenAI-compatible HTTP, over real HTTP on the loopback."""
 
-import contextlib
+import functools
 import json
 import socket
 import ssl
-from collections.abc import AsyncGenerator
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
 from rnixfs import limits
-from rnixfs.drivers.openai import OpenAICompatible
 from rnixfs.errors import Code, SyscallError
-from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec
-from rnixfs.wire.openai import INVALID_ARGUMENTS
-from tests.models import servers
+from rnixfs.llm import Delta, Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec
+from rnixfs.presets import OPENAI_COMPAT
+from rnixfs.wire.dialect import INVALID_ARGUMENTS
+from tests.models import httplab, servers
+from tests.models.httplab import KEY, nobody
 from tests.models.servers import Handler, Server, events, reply, serving, sse
 
-KEY = "sk-very-secret-0123456789"
 USAGE = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
 
 
@@ -39,15 +39,7 @@ def call(arguments: Any, name: str = "read", **more: Any) -> dict[str, Any]:
     return {"id": "call_9", "type": "function", "function": {"name": name, "arguments": arguments}} | more
 
 
-@contextlib.asynccontextmanager
-async def model_of(url: str, **options: Any) -> AsyncGenerator[OpenAICompatible]:
-    model = OpenAICompatible(
-        "acme", f"{url}/v1", "m-1", lambda: KEY, options.pop("timeout_s", servers.SECONDS), **options
-    )
-    try:
-        yield model
-    finally:
-        await model.aclose()
+model_of = functools.partial(httplab.model_of, OPENAI_COMPAT)
 
 
 async def ask(handler: Handler, request: ModelRequest | None = None) -> tuple[ModelAnswer, Server]:
@@ -56,18 +48,18 @@ async def ask(handler: Handler, request: ModelRequest | None = None) -> tuple[Mo
     return answer, server
 
 
-async def ask_streaming(handler: Handler) -> tuple[ModelAnswer, list[str]]:
-    texts: list[str] = []
+async def ask_streaming(handler: Handler) -> tuple[ModelAnswer, list[Delta]]:
+    deltas: list[Delta] = []
     async with serving(handler) as server, model_of(server.url) as model:
-        answer = await model.stream(ModelRequest(intent="hi", stream=True), texts.append)
-    return answer, texts
+        answer = await model.complete(ModelRequest(intent="hi", stream=True), deltas.append)
+    return answer, deltas
 
 
 async def failure(handler: Handler, stream: bool = False) -> SyscallError:
     request = ModelRequest(intent="hi")
     async with serving(handler) as server, model_of(server.url) as model:
         with pytest.raises(SyscallError) as caught:
-            await (model.stream(request, lambda text: None) if stream else model.complete(request))
+            await model.complete(request, nobody if stream else None)
     return caught.value
 
 
@@ -153,7 +145,7 @@ async def test_a_growing_conversation_keeps_its_bytes() -> None:
 async def test_several_calls_share_one_client() -> None:
     """Calls at the same time each get their own answer."""
 
-    async def handler(seen: servers.Seen, stream: trio.SocketStream) -> None:
+    async def handler(seen: servers.Seen, stream: servers.Stream) -> None:
         await reply(completion({"content": seen.json["messages"][0]["content"]}))(seen, stream)
 
     answers: dict[str, str] = {}
@@ -170,10 +162,8 @@ async def test_several_calls_share_one_client() -> None:
 @pytest.mark.parametrize(
     ("message", "finish", "content", "stop"),
     [
-        ({"content": "x", "reasoning_content": "secret thoughts"}, "stop", "x", "end"),
-        ({"content": "x", "reasoning": "secret thoughts"}, "stop", "x", "end"),
-        ({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "t"}]},
-                      {"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "stop", "ab", "end"),
+        ({"content": "<think>so</think>x"}, "stop", "<think>so</think>x", "end"),
+        ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, "stop", "ab", "end"),
         ({"content": "cut"}, "length", "cut", "max_tokens"),
         ({"content": None}, "stop", "", "end"),
         ({"content": ""}, "content_filter", "", "content_filter"),
@@ -181,7 +171,7 @@ async def test_several_calls_share_one_client() -> None:
     ],
 )  # fmt: skip
 async def test_shapes_of_messages(message: dict[str, Any], finish: str, content: str, stop: str) -> None:
-    """Reasoning stays out of the text, and each way to stop has its word."""
+    """The text is found in every form, and each way to stop has its word."""
     answer, _ = await ask(reply(completion(message, finish)))
     assert (answer.content, answer.stop_reason) == (content, stop)
 
@@ -196,7 +186,6 @@ async def test_shapes_of_messages(message: dict[str, Any], finish: str, content:
         (call(None), ToolCall("call_9", "read", {})),
         (call('{"path": '), ToolCall("call_9", "read", {INVALID_ARGUMENTS: '{"path": '})),
         (call('["a"]'), ToolCall("call_9", "read", {INVALID_ARGUMENTS: '["a"]'})),
-        (call("{}", id=None), ToolCall("call_0", "read", {})),
     ],
 )
 async def test_shapes_of_tool_calls(entry: dict[str, Any], expected: ToolCall) -> None:
@@ -225,6 +214,56 @@ async def test_price_of_the_provider() -> None:
     """A price that comes with the usage is the cost of the call."""
     answer, _ = await ask(reply(completion({"content": "x"}, usage={**USAGE, "cost": 0.0125})))
     assert answer.cost_usd == 0.0125
+
+
+@pytest.mark.parametrize(
+    ("details", "cached"),
+    [
+        ({"prompt_tokens_details": {"cached_tokens": 8}}, 8),
+        ({"prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 4}, 8),
+        ({"prompt_tokens_details": None}, 0),
+        ({"completion_tokens_details": {"reasoning_tokens": 3}}, 0),
+    ],
+)
+async def test_cached_tokens(details: dict[str, Any], cached: int) -> None:
+    """Cached tokens are found in both of their places; they and reasoning are parts of the sums, not more."""
+    answer, _ = await ask(reply(completion({"content": "x"}, usage={**USAGE, **details})))
+    assert (answer.cached_tokens, answer.input_tokens, answer.output_tokens) == (cached, 12, 5)
+    assert answer.tokens_used == 17
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"content": "x", "reasoning_content": "thoughts"},
+        {"content": "x", "reasoning": "thoughts"},
+        {"content": "x", "reasoning": "thoughts", "reasoning_content": "thoughts"},
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "thoughts"}]},
+                     {"type": "text", "text": "x"}]},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("stream", [False, True])
+async def test_shapes_of_reasoning(message: dict[str, Any], stream: bool) -> None:
+    """Reasoning is found in each of its places, once, and never in the text."""
+    chunks: list[dict[str, Any] | str] = [
+        {"choices": [{"index": 0, "delta": message}]},
+        delta(None, "stop"),
+        "[DONE]",
+    ]
+    deltas: list[Delta] = []
+    handler = sse(events(chunks)) if stream else reply(completion(message))
+    async with serving(handler) as server, model_of(server.url) as model:
+        answer = await model.complete(ModelRequest(intent="hi"), deltas.append)
+    assert (answer.content, answer.reasoning) == ("x", "thoughts")
+    assert deltas == [Delta("reasoning", "thoughts"), Delta("text", "x")]
+
+
+async def test_calls_that_have_no_name() -> None:
+    """Calls without a name of the server's get one each, other ones in another step."""
+    handler = reply(completion({"tool_calls": [call("{}", id=None), call("{}", id=None)]}, "tool_calls"))
+    async with serving(handler) as server, model_of(server.url) as model:
+        answers = [await model.complete(ModelRequest(intent=text)) for text in ("one", "two")]
+    assert len({one.id for answer in answers for one in answer.tool_calls}) == 4
 
 
 ERROR = {"error": {"message": "it broke", "type": "t", "code": "c"}}
@@ -353,20 +392,26 @@ STREAMED = ModelAnswer(
     model="m-1",
     tool_calls=[ToolCall("a", "ls", {"p": "é"})],
     stop_reason="tool_calls",
+    reasoning="hm",
 )
+
+
+def plain(answer: ModelAnswer) -> ModelAnswer:
+    """An answer without what only its server reads."""
+    return msgspec.structs.replace(answer, echo={})
 
 
 async def test_a_stream() -> None:
     """Text is handed out piece by piece; the answer at the end is that of a call without stream."""
-    answer, texts = await ask_streaming(sse(STREAM))
-    assert answer == STREAMED
-    assert texts == ["Grüße, ", "世界 🌍"]
+    answer, deltas = await ask_streaming(sse(STREAM))
+    assert plain(answer) == STREAMED
+    assert deltas == [Delta("reasoning", "hm"), Delta("text", "Grüße, "), Delta("text", "世界 🌍")]
 
 
 async def test_a_stream_asks_for_its_usage() -> None:
     """Streams count tokens only when asked to."""
     async with serving(sse(STREAM)) as server, model_of(server.url) as model:
-        await model.stream(ModelRequest(intent="hi"), lambda text: None)
+        await model.complete(ModelRequest(intent="hi"), nobody)
     body = server.requests[0].json
     assert (body["stream"], body["stream_options"]) == (True, {"include_usage": True})
 
@@ -376,9 +421,9 @@ async def test_a_stream_cut_into_chunks_anywhere() -> None:
     async with serving(reply("")) as server, model_of(server.url) as model:
         for cut in range(0, len(STREAM), 3):
             server.handler = sse(STREAM[:cut], STREAM[cut : cut + 1], STREAM[cut + 1 :])
-            texts: list[str] = []
-            assert await model.stream(ModelRequest(intent="hi"), texts.append) == STREAMED
-            assert "".join(texts) == STREAMED.content
+            deltas: list[Delta] = []
+            assert plain(await model.complete(ModelRequest(intent="hi"), deltas.append)) == STREAMED
+            assert "".join(delta.text for delta in deltas) == f"hm{STREAMED.content}"
 
 
 @pytest.mark.parametrize("end", [True, False])
@@ -393,7 +438,7 @@ async def test_a_stream_that_ends_early_anywhere(end: bool) -> None:
         for cut in range(0, last if end else done, 7):
             server.handler = sse(STREAM[:cut], end=end)
             with pytest.raises(SyscallError) as caught:
-                await model.stream(ModelRequest(intent="hi"), lambda text: None)
+                await model.complete(ModelRequest(intent="hi"), nobody)
             assert caught.value.code == Code.DRIVER
             assert "complete" in caught.value.reason
 
@@ -416,7 +461,7 @@ async def test_a_server_that_never_closes_after_the_end_mark() -> None:
     async with serving(reply("")) as server, model_of(server.url) as model:
         start = servers.head(200, {"content-type": "text/event-stream"})
         server.handler = servers.hang(server, start + STREAM)
-        assert await model.stream(ModelRequest(intent="hi"), lambda text: None) == STREAMED
+        assert plain(await model.complete(ModelRequest(intent="hi"), nobody)) == STREAMED
         await server.hung_up.wait()
 
 
@@ -451,20 +496,21 @@ async def test_parallel_calls_in_a_stream() -> None:
 
 async def test_a_server_that_cannot_stream() -> None:
     """A whole answer to a request for a stream is handed out as one piece."""
-    answer, texts = await ask_streaming(reply(completion({"content": "whole"})))
-    assert (answer.content, texts) == ("whole", ["whole"])
+    answer, deltas = await ask_streaming(reply(completion({"content": "whole", "reasoning": "hm"})))
+    assert (answer.content, answer.reasoning) == ("whole", "hm")
+    assert deltas == [Delta("reasoning", "hm"), Delta("text", "whole")]
 
 
 async def test_a_reader_that_refuses_more() -> None:
     """A failure of whoever takes the text ends the call and arrives unchanged."""
     refusal = SyscallError(Code.TOO_LARGE, "enough")
 
-    def emit(_: str) -> None:
+    def emit(_: Delta) -> None:
         raise refusal
 
     async with serving(sse(STREAM)) as server, model_of(server.url) as model:
         with pytest.raises(SyscallError) as caught:
-            await model.stream(ModelRequest(intent="hi"), emit)
+            await model.complete(ModelRequest(intent="hi"), emit)
     assert caught.value is refusal
 
 
@@ -541,7 +587,7 @@ async def test_a_server_that_never_answers(stream: bool, mock_clock: trio.testin
 
         nursery.start_soon(late)
         with pytest.raises(SyscallError) as caught:
-            await (model.stream(request, lambda text: None) if stream else model.complete(request))
+            await model.complete(request, nobody if stream else None)
         await server.hung_up.wait()
     assert caught.value.code == Code.TIMEOUT
     assert "2.5 s" in caught.value.reason
@@ -549,11 +595,11 @@ async def test_a_server_that_never_answers(stream: bool, mock_clock: trio.testin
 
 async def test_a_stream_that_stalls(mock_clock: trio.testing.MockClock) -> None:
     """The time limit covers the whole answer, not the time between two pieces."""
-    async with serving(reply("")) as server, model_of(server.url, timeout_s=5) as model:
+    async with serving(reply("")) as server, model_of(server.url, timeout_ms=5000) as model:
         start = servers.head(200, {"content-type": "text/event-stream"})
         server.handler = servers.hang(server, start + events([delta("some")]))
         with pytest.raises(SyscallError) as caught:
-            await model.stream(ModelRequest(intent="hi"), lambda text: mock_clock.jump(6))
+            await model.complete(ModelRequest(intent="hi"), lambda delta: mock_clock.jump(6))
         await server.hung_up.wait()
     assert caught.value.code == Code.TIMEOUT
 
@@ -563,7 +609,7 @@ async def test_streams_share_a_connection(mock_clock: trio.testing.MockClock) ->
     async with serving(sse(STREAM, connection="keep-alive")) as server, model_of(server.url) as model:
         server.keep = True
         for _ in range(3):
-            assert await model.stream(ModelRequest(intent="hi"), lambda text: None) == STREAMED
+            assert plain(await model.complete(ModelRequest(intent="hi"), nobody)) == STREAMED
         assert (len(server.requests), server.connections) == (3, 1)
 
 
@@ -576,7 +622,7 @@ async def test_cancelling_closes_the_connection(stream: bool) -> None:
         async with trio.open_nursery() as nursery:
 
             async def asking() -> None:
-                await (model.stream(request, lambda text: None) if stream else model.complete(request))
+                await model.complete(request, nobody if stream else None)
 
             nursery.start_soon(asking)
             await server.asked.wait()
@@ -588,32 +634,31 @@ async def test_cancelling_closes_the_connection(stream: bool) -> None:
 
 async def test_a_missing_key() -> None:
     """A key that is named but not there makes the provider unavailable, and no request leaves."""
-    async with serving(reply(completion({"content": "x"}))) as server:
-        model = OpenAICompatible("acme", server.url, "m-1", lambda: None, api_key_env="ACME_KEY")
+    async with (
+        serving(reply(completion({"content": "x"}))) as server,
+        model_of(server.url, key=None, api_key_env="ACME_KEY") as model,
+    ):
         assert "ACME_KEY is not set" in model.unavailable()
         with pytest.raises(SyscallError) as caught:
             await model.complete(ModelRequest(intent="hi"))
         assert caught.value.code == Code.PERMISSION
         assert server.requests == []
-        await model.aclose()
 
 
 async def test_no_key_where_none_is_needed() -> None:
     """Servers on this machine need no key, and get no empty one."""
-    async with serving(reply(completion({"content": "x"}))) as server:
-        model = OpenAICompatible("ollama", server.url, "m-1", lambda: None)
+    async with serving(reply(completion({"content": "x"}))) as server, model_of(server.url, None) as model:
         assert model.unavailable() == ""
         await model.complete(ModelRequest(intent="hi"))
-        await model.aclose()
     assert "authorization" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize("key", ["sk-ä", "sk-\x00", "sk-a\nb"])
 async def test_keys_that_fit_in_no_header(key: str) -> None:
     """A damaged key is told without being shown."""
-    model = OpenAICompatible("acme", "http://127.0.0.1:9", "m", lambda: key, api_key_env="ACME_KEY")
-    with pytest.raises(SyscallError) as caught:
-        await model.complete(ModelRequest(intent="hi"))
+    async with model_of("http://127.0.0.1:9", key, api_key_env="ACME_KEY") as model:
+        with pytest.raises(SyscallError) as caught:
+            await model.complete(ModelRequest(intent="hi"))
     assert caught.value.code == Code.PERMISSION
     assert "ACME_KEY" in caught.value.reason
     assert key not in caught.value.reason
@@ -621,18 +666,19 @@ async def test_keys_that_fit_in_no_header(key: str) -> None:
 
 async def test_a_key_with_a_line_feed() -> None:
     """A key read from a file with `cat` works."""
-    async with serving(reply(completion({"content": "x"}))) as server:
-        model = OpenAICompatible("acme", server.url, "m-1", lambda: f"{KEY}\n")
+    async with (
+        serving(reply(completion({"content": "x"}))) as server,
+        model_of(server.url, f"{KEY}\n") as model,
+    ):
         await model.complete(ModelRequest(intent="hi"))
-        await model.aclose()
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
 
 
 async def test_no_model_is_named() -> None:
-    """Without a model in request and configuration the error says where one belongs."""
-    model = OpenAICompatible("acme", "http://127.0.0.1:9", "", lambda: None)
-    with pytest.raises(SyscallError) as caught:
-        await model.complete(ModelRequest(intent="hi"))
+    """Where calls cost money nobody guesses a model: the error says where one belongs."""
+    async with model_of("https://models.example", default_model="", api_key_env="ACME_KEY") as model:
+        with pytest.raises(SyscallError) as caught:
+            await model.complete(ModelRequest(intent="hi"))
     assert caught.value.code == Code.INVALID
     assert "default_model" in caught.value.reason
 
