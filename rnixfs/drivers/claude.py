@@ -1,194 +1,133 @@
 """Claude through its own command line program, Claude Code, with the program's tools off.
 
-Each call is one process of its own: about 0.3 s and 200 MB, gone with its whole group when the call is
+Each call is one process of its own: about 0.4 s and 200 MB, gone with its whole group when the call is
 cancelled. The program is found, never brought along: its licence does not allow that.
+
+There are two modes. With a key (ANTHROPIC_API_KEY, or Bedrock, Vertex or Foundry) the program runs bare: it
+sends the request and nothing else. Without one it uses the login that it has stored, that of a subscription,
+and adds a block about its surroundings to each request.
 """
 
-import os
 import pathlib
-import re
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+import platform
+from collections.abc import Mapping
+
+import msgspec
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError
-from rnixfs.llm import ModelAnswer, ModelRequest
-from rnixfs.model import Model
-from rnixfs.providers import CLAUDE_CLI
+from rnixfs.commandmodel import Call, CommandModel
+from rnixfs.errors import Code
+from rnixfs.hostfind import npm_platform_program
+from rnixfs.llm import Emit, ModelRequest
+from rnixfs.presets import CLAUDE_CLI
 from rnixfs.wire import claude as wire
-from rnixfs.wire.failure import WireError, one_line, too_large
+from rnixfs.wire.claudereply import ClaudeReply
+from rnixfs.wire.commandhelp import Help
+from rnixfs.wire.failure import WireError
+from rnixfs.wire.transcript import prompt, system_prompt
 
 _CONFIG_MAX = 8 << 20  # bytes of the program's own settings that are looked at
+_PLACEHOLDER_MAX = 64 << 10  # bytes of a file that is no native program of 200 MB
+_NPM_MACHINES = {"x86_64": "x64", "aarch64": "arm64"}
+_LOGIN_SECONDS = 10.0  # for asking the program whether somebody is logged in
 
 
-class Finished(Protocol):
-    """How a program ended."""
-
-    @property
-    def returncode(self) -> int:
-        """Its exit code, or the negative number of the signal that killed it."""
-
-    @property
-    def timed_out(self) -> bool:
-        """Whether it was ended because its time was up."""
-
-
-class Runner(Protocol):
-    """Runs programs of the host; implemented by `children.Children`."""
-
-    async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        cwd: str,
-        env: Mapping[str, str],
-        stdin: bytes,
-        stdout: Callable[[bytes], None],
-        stderr: Callable[[bytes], None],
-        timeout: float,
-    ) -> Finished:
-        """Run a program to its end, and leave nothing of it behind whatever happens."""
-
-
-class ClaudeCli(Model):
+class ClaudeCli(CommandModel):
     """The `claude` command as a model.
 
     Args:
-        provider: its name under `dev/llm/`.
+        entry: its entry in providers.yaml: `base_url` is the address of the API where it is not the public
+            one, `api_key_env` the variable that holds the key where it is not ANTHROPIC_API_KEY.
         runner: starts and ends the processes.
-        command: the program's name or path; None or empty for `claude`, looked for where installers put it.
-        default_model: the model for requests that name none; empty for the program's own choice.
-        timeout_s: seconds for a call whose request names no time.
-        extra_args: further arguments of the program.
-        base_url: the address of the API, where it is not the public one.
-        api_key_env: the variable that holds the key, where it is not ANTHROPIC_API_KEY.
         env: the user's environment; None for the daemon's own at the time of a call.
     """
 
-    native_tools = False
+    driver = CLAUDE_CLI
+    names = ("claude",)
+    key_variable = "ANTHROPIC_API_KEY"
+    secrets = wire.SECRET_VARIABLES
+    install = "https://code.claude.com/docs/en/setup"
 
-    def __init__(
-        self,
-        provider: str,
-        runner: Runner,
-        command: str | None = None,
-        default_model: str = "",
-        timeout_s: float = limits.PROVIDER_TIMEOUT_MS / 1000,
-        extra_args: Sequence[str] = (),
-        *,
-        base_url: str = "",
-        api_key_env: str = "",
-        env: Mapping[str, str] | None = None,
-    ) -> None:
-        self.provider = provider
-        self._runner = runner
-        self._command = command or "claude"
-        self._default_model = default_model
-        self._timeout_s = timeout_s
-        self._extra_args = list(extra_args)
-        self._base_url = base_url
-        self._api_key_env = api_key_env
-        self._env = env
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+    def environment(self) -> dict[str, str]:
+        url = self.entry.base_url
+        return super().environment() | ({"ANTHROPIC_BASE_URL": url} if url else {})
 
-    def unavailable(self) -> str:
-        env = self._environment()
-        if not self._found(env):
-            return (
-                f'the command "{self._command}" is not installed (looked in PATH, ~/.local/bin and the '
-                "folders of npm and bun); see https://code.claude.com/docs/en/setup"
-            )
-        if self._api_key_env and not env.get("ANTHROPIC_API_KEY"):
-            return f"the environment variable {self._api_key_env} is not set; it must hold the API key"
-        if not has_login(env):
-            return f'nobody is logged in: run "{self._command} /login" once, or set ANTHROPIC_API_KEY'
-        return ""
+    def program(self, env: Mapping[str, str]) -> str:
+        path = super().program(env)
+        return _native(path) or path
+
+    def login_problem(self, env: Mapping[str, str]) -> str:
+        if has_login(env):
+            return ""
+        return 'nobody is logged in: run "claude /login" once, or set ANTHROPIC_API_KEY'
+
+    def lacks(self, known: Help, env: Mapping[str, str]) -> str:
+        return wire.lacks(known, env)
+
+    def ignored(self, known: Help) -> list[str]:
+        return ["temperature"] + ([] if known.has("--effort") else ["effort"])
 
     def details(self) -> dict[str, object]:
-        return {
-            "driver": CLAUDE_CLI,
-            "command": self._found(self._environment()) or self._command,
-            "default_model": self._default_model,
-            "timeout_ms": round(self._timeout_s * 1000),
-            "ignored": ["temperature"],
-        }
+        mode = "key" if wire.by_key(self.environment()) else "login"
+        return super().details() | {"mode": mode}
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        env = self._environment()
-        program = self._found(env)
-        if not program:
-            raise SyscallError(Code.NOT_FOUND, f"{self.provider}: {self.unavailable()}")
-        with tempfile.TemporaryDirectory(
-            prefix="call-", dir=self._home(), ignore_cleanup_errors=True
-        ) as folder:
-            try:
-                return await self._ask(program, env, request, folder)
-            except WireError as error:
-                secrets = (env.get(name, "") for name in wire.SECRET_VARIABLES)
-                text = one_line(error.text, *secrets)
-                raise SyscallError(error.code, f"{self.provider}: {text}") from None
+    def scrubbed(self, env: Mapping[str, str]) -> dict[str, str]:
+        return wire.environment(env, ModelRequest(), _LOGIN_SECONDS, "")
 
-    async def _ask(
-        self, program: str, env: Mapping[str, str], request: ModelRequest, folder: str
-    ) -> ModelAnswer:
-        seconds = request.timeout_ms / 1000 or self._timeout_s
-        system = _system_option(wire.system_prompt(request), folder)
-        model = request.model or self._default_model
-        stdout, stderr = _Collector(), _Collector()
-        ended = await self._runner.run(
-            [program, *wire.arguments(request, model, system, env, self._extra_args)],
-            cwd=self._empty_folder(),
-            env=wire.environment(env, request, seconds, folder),
-            stdin=wire.prompt(request).encode("utf-8", "replace"),
-            stdout=stdout.take,
-            stderr=stderr.take,
-            timeout=seconds,
+    def prepare(
+        self,
+        request: ModelRequest,
+        emit: Emit | None,
+        env: Mapping[str, str],
+        known: Help,
+        folder: str,
+        seconds: float,
+    ) -> Call:
+        args = wire.arguments(
+            request,
+            request.model or self.entry.default_model,
+            request.effort or self.entry.effort,
+            _system_option(system_prompt(request), folder),
+            env,
+            self.entry.args,
+            known,
         )
-        if ended.timed_out:
-            raise WireError(Code.TIMEOUT, f"no answer within {seconds:g} s; the command was ended")
-        return wire.read_answer(bytes(stdout.data), bytes(stderr.data), ended.returncode, request)
+        return Call(
+            args,
+            wire.environment(env, request, seconds, folder),
+            prompt(request).encode("utf-8", "replace"),
+            ClaudeReply(request, emit),
+        )
 
-    async def aclose(self) -> None:
-        if self._folder is not None:
-            self._folder.cleanup()
-            self._folder = None
-
-    def _environment(self) -> dict[str, str]:
-        env = dict(os.environ if self._env is None else self._env)
-        if self._base_url:
-            env["ANTHROPIC_BASE_URL"] = self._base_url
-        if self._api_key_env:
-            env["ANTHROPIC_API_KEY"] = env.get(self._api_key_env, "")
-        return env
-
-    def _found(self, env: Mapping[str, str]) -> str:
-        return find_command(self._command, env, env.get("HOME", ""))
-
-    def _home(self) -> str:
-        # Someone who sweeps the folder of temporary files may have removed it since the last call.
-        if self._folder is not None and not os.path.isdir(self._folder.name):
-            self._folder.cleanup()
-            self._folder = None
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="rnix-claude-", ignore_cleanup_errors=True)
-        return self._folder.name
-
-    def _empty_folder(self) -> str:
-        """A folder without project files; one for all calls, because the program may name it in prompts."""
-        folder = os.path.join(self._home(), "empty")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        return folder
+    async def check_login(self, program: str, known: Help, env: Mapping[str, str]) -> None:
+        # A version without this command would take the two words for a prompt.
+        if "auth" not in known.commands:
+            return
+        argv = [program, "auth", "status"]
+        heard = await self.runner.heard(argv, self.scrubbed(env), _LOGIN_SECONDS)
+        if _logged_in(heard.text) is False:
+            raise WireError(Code.PERMISSION, self.login_problem({}))
 
 
-class _Collector:
-    def __init__(self) -> None:
-        self.data = bytearray()
+def _logged_in(text: str) -> bool | None:
+    """What the program says of its login; None where that cannot be read."""
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    found = value.get("loggedIn") if isinstance(value, dict) else None
+    return found if isinstance(found, bool) else None
 
-    def take(self, chunk: bytes) -> None:
-        self.data += chunk
-        if len(self.data) > limits.MODEL_REPLY_MAX:
-            raise too_large()
+
+def _native(path: str) -> str:
+    """The program itself, where npm has left the small placeholder that its install script replaces."""
+    try:
+        if not path or pathlib.Path(path).stat().st_size > _PLACEHOLDER_MAX:
+            return ""
+    except OSError:
+        return ""
+    package = f"@anthropic-ai/claude-code-linux-{_NPM_MACHINES.get(platform.machine(), 'x64')}"
+    return npm_platform_program(path, package, "claude")
 
 
 def _system_option(text: str, folder: str) -> list[str]:
@@ -199,41 +138,6 @@ def _system_option(text: str, folder: str) -> list[str]:
     path = pathlib.Path(folder, "system-prompt.txt")
     path.write_bytes(data)
     return [f"--system-prompt-file={path}"]
-
-
-def find_command(name: str, env: Mapping[str, str], home: str) -> str:
-    """Where a program lies that npm, bun or its own installer put on this machine; empty if nowhere.
-
-    Args:
-        name: its name, or its path where the name holds a slash; `~/` is the home.
-        env: for PATH and NVM_DIR.
-        home: the user's home; empty to look in PATH alone.
-    """
-    if "/" in name:
-        path = os.path.join(home, name[2:]) if name.startswith("~/") else name
-        return path if os.path.isabs(path) and _is_program(path) else ""
-    # A relative folder in PATH would mean a folder of the daemon, not of who asks.
-    folders = [folder for folder in env.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
-    if home:
-        own = (".local/bin", ".claude/local", ".npm-global/bin", ".npm/bin", ".bun/bin", ".volta/bin")
-        folders += [os.path.join(home, folder) for folder in own]
-        folders += _nvm_folders(env.get("NVM_DIR") or os.path.join(home, ".nvm"))
-    paths = (os.path.join(folder, name) for folder in (*folders, "/usr/local/bin"))
-    return next(filter(_is_program, paths), "")
-
-
-def _is_program(path: str) -> bool:
-    return os.path.isfile(path) and os.access(path, os.X_OK)
-
-
-def _nvm_folders(nvm: str) -> list[str]:
-    """The program folders of nvm, that of the newest Node first."""
-    try:
-        versions = os.listdir(os.path.join(nvm, "versions", "node"))
-    except OSError:
-        return []
-    versions.sort(key=lambda version: [int(part) for part in re.findall(r"\d+", version)], reverse=True)
-    return [os.path.join(nvm, "versions", "node", version, "bin") for version in versions]
 
 
 def has_login(env: Mapping[str, str]) -> bool:
