@@ -1,7 +1,6 @@
 """The models that a working folder's configuration names, as files under `dev/llm/`."""
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Iterable
 
 import msgspec
 
@@ -9,10 +8,16 @@ from rnixfs.device import Device
 from rnixfs.errors import Code, SyscallError
 from rnixfs.exchange import DeviceNode, Start
 from rnixfs.loader import Shelf
-from rnixfs.model import Model, ModelDevice
+from rnixfs.model import Model, ModelInfo
+from rnixfs.modeldevice import ModelDevice
+from rnixfs.modelfallback import Fallbacks, Permits, people_only
+from rnixfs.modelservice import Service
 from rnixfs.node import Dir, Node, TableDir
+from rnixfs.presets import LOCAL, PRESETS
+from rnixfs.providermerge import remedy, with_found
 from rnixfs.providers import ProviderConfig, ProvidersFile
 from rnixfs.types import Caller
+from rnixfs.unusable import Unusable
 
 MakeModel = Callable[[ProviderConfig], Model | None]
 """Makes the model of an entry; None for a driver that this version does not have."""
@@ -20,15 +25,13 @@ MakeModel = Callable[[ProviderConfig], Model | None]
 Front = Callable[[str, Device], Device]
 """Puts a device in front of another, given its path."""
 
-ORDER = ("claude", "cursor", "script")
-"""Who is asked where nothing says otherwise: the first of these that is available."""
+Found = Callable[[], tuple[ProviderConfig, ...]]
+"""The servers of this machine that were found without configuration, the one to prefer first."""
 
-
-class _Served(NamedTuple):
-    """A model and its file."""
-
-    model: Model
-    node: DeviceNode
+PROGRAMS = ("claude", "cursor")
+LAST = "script"
+"""Who is asked where nothing says otherwise: the first program that is available, then the first server that
+was found, then the script."""
 
 
 class Models:
@@ -38,36 +41,72 @@ class Models:
         make: makes a model.
         start: runs the jobs of their files.
         front: puts something in front of a model's device, given its path.
+        permits: whether a caller may use a path; a process's requests fall back only to what it permits.
+        found: tells which servers run that nobody configured.
     """
 
-    def __init__(self, make: MakeModel, start: Start, front: Front = lambda _path, device: device) -> None:
+    def __init__(
+        self,
+        make: MakeModel,
+        start: Start,
+        front: Front = lambda _path, device: device,
+        permits: Permits = people_only,
+        found: Found = tuple,
+    ) -> None:
         self._make = make
         self._start = start
         self._front = front
-        self._served: dict[bytes, _Served | None] = {}
+        self._permits = permits
+        self._found = found
+        self._services: dict[bytes, Service | None] = {}
+        self._nodes: dict[Hashable, DeviceNode] = {}
 
-    def _of(self, entry: ProviderConfig) -> _Served | None:
-        key = msgspec.json.encode(entry)
-        if key not in self._served:
+    def _entries(self, shelf: Shelf) -> ProvidersFile:
+        return with_found(shelf.providers()[0], self._found())
+
+    def _of(self, entry: ProviderConfig) -> Service | None:
+        key = _key(entry)
+        if key not in self._services:
             model = self._make(entry)
-            self._served[key] = self._serve(key, entry, model) if model is not None else None
-        return self._served[key]
+            self._services[key] = Service(entry, model) if model is not None else None
+        return self._services[key]
 
-    def _serve(self, key: bytes, entry: ProviderConfig, model: Model) -> _Served:
-        path = f"/dev/llm/{entry.name}"
-        device = self._front(path, ModelDevice(model))
-        return _Served(model, DeviceNode(("llm", key), path, device, self._start))
+    def service(self, shelf: Shelf, name: str) -> Service | None:
+        """The provider of that name; None without one, or without a driver for it."""
+        entry = self._entries(shelf).named(name)
+        return self._of(entry) if entry is not None else None
+
+    def _node(self, shelf: Shelf, name: str) -> DeviceNode | None:
+        """The file of a provider. Each configuration has its own, since it says who a name falls back to."""
+        service = self.service(shelf, name)
+        if service is None:
+            return None
+        key = ("llm", shelf.sources, _key(service.entry))
+        if key not in self._nodes:
+            path = f"/dev/llm/{name}"
+            fallbacks = Fallbacks(lambda other: self.service(shelf, other), self._permits)
+            device = self._front(path, ModelDevice(service, fallbacks))
+            self._nodes[key] = DeviceNode(key, path, device, self._start)
+        return self._nodes[key]
+
+    def _unusable(self, shelf: Shelf, name: str, wrong: str) -> DeviceNode:
+        path, key = f"/dev/llm/{name}", ("llm", shelf.sources, name, wrong)
+        if key not in self._nodes:
+            self._nodes[key] = DeviceNode(key, path, Unusable(path, wrong), self._start)
+        return self._nodes[key]
 
     def folder(self, shelf: Shelf) -> Dir:
         """`dev/llm` for a configuration; a changed file shows at the next look."""
 
         def find(name: str, _caller: Caller) -> Node | None:
-            entry = _entries(shelf).named(name)
-            served = self._of(entry) if entry is not None else None
-            return served.node if served is not None else None
+            shown, _, wrong = shelf.providers_shown()
+            if not wrong:
+                return self._node(shelf, name)
+            return self._unusable(shelf, name, wrong) if shown.named(name) is not None else None
 
         def names(_caller: Caller) -> Iterable[str]:
-            return [entry.name for entry in _entries(shelf).providers if self._of(entry) is not None]
+            shown = with_found(shelf.providers_shown()[0], self._found())
+            return [entry.name for entry in shown.providers if self._of(entry) is not None]
 
         return TableDir(("llm", shelf.sources), find, names)
 
@@ -77,45 +116,114 @@ class Models:
         Raises:
             SyscallError: NOT_FOUND with the names there are, SERVICE_UNAVAILABLE with the reason.
         """
-        entry = _entries(shelf).named(name)
+        entries = self._entries(shelf)
+        entry = entries.named(name)
+        if entry is None and name in LOCAL:
+            # Not for want of a name: its server may start, and whoever asks again then is answered.
+            raise SyscallError(Code.SERVICE_UNAVAILABLE, _not_running(name))
         if entry is None:
-            there = ", ".join(_entries(shelf).names())
-            raise SyscallError(Code.NOT_FOUND, f"no provider {name!r}; there are: {there}")
+            there = ", ".join(entries.names())
+            what = f"no provider {name!r}; there are: {there}{remedy(entries, name)}"
+            raise SyscallError(Code.NOT_FOUND, what)
         reason = self._unavailable(entry)
         if reason:
             raise SyscallError(Code.SERVICE_UNAVAILABLE, f"the provider {name!r} cannot be used: {reason}")
 
     def _unavailable(self, entry: ProviderConfig) -> str:
-        served = self._of(entry)
-        if served is None:
+        service = self._of(entry)
+        if service is None:
             return f"this version has no driver {entry.driver!r}"
-        return served.model.unavailable()
+        return service.unavailable()
 
     def first_available(self, shelf: Shelf) -> str:
         """The provider to use where nothing names one."""
-        entries = _entries(shelf)
-        for name in ORDER:
+        entries = self._entries(shelf)
+        running = {one.base_url for one in self._found()}
+        for name in (*PROGRAMS, *LOCAL):
             entry = entries.named(name)
-            if entry is not None and not self._unavailable(entry):
+            # An entry for a server of this machine counts while the server runs, and where it names a model.
+            if entry is None or (name in LOCAL and not (entry.default_model and entry.base_url in running)):
+                continue
+            if not self._unavailable(entry):
                 return name
-        return ORDER[-1]
+        return LAST
 
     def states(self, shelf: Shelf) -> list[dict[str, object]]:
-        """Each provider with its driver and whether it can be used, as `sys/providers` shows it."""
-        rows: list[dict[str, object]] = []
-        for entry in _entries(shelf).providers:
-            reason = self._unavailable(entry)
-            rows.append(
-                {"name": entry.name, "driver": entry.driver, "available": not reason, "reason": reason}
-            )
-        return rows
+        """Each provider, how it does, and whether it can be used, as `sys/providers` shows it.
+
+        Where the configuration is wrong, these are those that are built in, which cannot be used then.
+        """
+        shown, _, wrong = shelf.providers_shown()
+        if wrong:
+            rows = [{**self._state(entry), **_unusable(wrong)} for entry in shown.providers]
+            return [{**row, "default": False} for row in rows]
+        first = shown.default_provider or self.first_available(shelf)
+        entries = with_found(shown, self._found()).providers
+        return [{**self._state(entry), "default": entry.name == first} for entry in entries]
+
+    def _state(self, entry: ProviderConfig) -> dict[str, object]:
+        service = self._of(entry)
+        if service is None:
+            shown = {"name": entry.name, "driver": entry.driver}
+            row = {**shown, **_unusable(self._unavailable(entry))}
+        else:
+            row = service.row()
+        return {**row, "default_model": entry.default_model}
+
+    def checked(self, shelf: Shelf) -> dict[str, "Checked"]:
+        """Each provider, to be asked whether it would answer.
+
+        Raises:
+            SyscallError: INVALID where the configuration is wrong, with its line.
+        """
+        return {entry.name: Checked(self, entry) for entry in self._entries(shelf).providers}
 
     async def aclose(self) -> None:
         """Let go of everything that the models hold."""
-        for served in list(self._served.values()):
-            if served is not None:
-                await served.model.aclose()
+        for service in list(self._services.values()):
+            if service is not None:
+                await service.aclose()
 
 
-def _entries(shelf: Shelf) -> ProvidersFile:
-    return shelf.providers()[0]
+class Checked:
+    """A provider that can be asked whether it would answer.
+
+    Args:
+        models: knows its service.
+        entry: its configuration.
+    """
+
+    def __init__(self, models: Models, entry: ProviderConfig) -> None:
+        self._models = models
+        self._entry = entry
+
+    def row(self) -> dict[str, object]:
+        """Its line in `sys/providers`."""
+        return self._models._state(self._entry)
+
+    async def check(self) -> list[ModelInfo]:
+        """The models that it says it has.
+
+        Raises:
+            SyscallError: why it would not answer.
+        """
+        service = self._models._of(self._entry)
+        if service is None:
+            raise SyscallError(Code.SERVICE_UNAVAILABLE, self._models._unavailable(self._entry))
+        return await service.check()
+
+
+def _unusable(reason: str) -> dict[str, object]:
+    return {"state": "unavailable", "available": False, "reason": reason}
+
+
+def _not_running(name: str) -> str:
+    where = PRESETS[name].base_url
+    return (
+        f"no server of {name!r} was found; start it, or write an entry {name!r} into providers.yaml where it "
+        f"is not at {where}"
+    )
+
+
+def _key(entry: ProviderConfig) -> bytes:
+    return msgspec.json.encode(entry)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ import msgspec
 import trio
 
 from rnixfs import limits
-from rnixfs.errors import Code, SyscallError, invalid
-from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, estimate_tokens
-from rnixfs.model import Model
+from rnixfs.errors import Code, invalid
+from rnixfs.llm import Delta, Emit, Message, ModelAnswer, ModelRequest, Role, ToolCall, estimate_tokens
+from rnixfs.model import Model, ModelError
 from rnixfs.scenario import Scenario, choose, load
 from rnixfs.scene import Cue, Scene
 from rnixfs.yamlread import ManifestError
@@ -272,25 +272,19 @@ class ScriptModel(Model):
             "scenarios": [{"name": one.name, "description": one.description} for one in found],
         }
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
-        return await self._answer(request, None)
-
-    async def stream(self, request: ModelRequest, emit: Callable[[str], None]) -> ModelAnswer:
-        return await self._answer(request, emit)
-
-    async def _answer(self, request: ModelRequest, emit: Callable[[str], None] | None) -> ModelAnswer:
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> ModelAnswer:
         cue = self._cue(request)
         timeout_ms = request.timeout_ms or self._timeout_ms
         with trio.move_on_after(timeout_ms / 1000):
             await trio.sleep(cue.delay_ms / 1000)
             if cue.failure is not None:
-                raise SyscallError(*cue.failure)
+                raise ModelError(*cue.failure)  # not transient: asked again, it would play the same
             answer = answer_of(cue, request)
             if emit is not None:
                 await _emit_words(answer.content, cue.word_delay_ms / 1000, emit)
             return answer
         right = "raise timeout_ms, or lower the delay in the scenario"
-        raise SyscallError(Code.TIMEOUT, f"no answer within {timeout_ms} ms; {right}")
+        raise ModelError(Code.TIMEOUT, f"{self.provider}: no answer within {timeout_ms} ms; {right}")
 
     def _cue(self, request: ModelRequest) -> Cue:
         """What to do next.
@@ -306,11 +300,11 @@ class ScriptModel(Model):
             raise invalid(str(error)) from None
 
 
-async def _emit_words(text: str, delay: float, emit: Callable[[str], None]) -> None:
+async def _emit_words(text: str, delay: float, emit: Emit) -> None:
     for place, word in enumerate(_words(text)):
         if place:
             await trio.sleep(delay)
-        emit(word)
+        emit(Delta("text", word))
 
 
 def _help(scenarios: Sequence[Scenario]) -> Cue:

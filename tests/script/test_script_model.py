@@ -194,8 +194,8 @@ async def test_a_stream_comes_word_by_word(autojump_clock):
     """The pieces are words, one a delay, and joined they are the answer, spaces included."""
     pieces: list[tuple[str, float]] = []
     rules = '- {say: " one  two\\nthree ", word_delay_ms: 1000}'
-    answer = await model(rules).stream(
-        ModelRequest("go"), lambda text: pieces.append((text, trio.current_time()))
+    answer = await model(rules).complete(
+        ModelRequest("go"), lambda delta: pieces.append((delta.text, trio.current_time()))
     )
     assert "".join(text for text, _ in pieces) == answer.content == " one  two\nthree "
     assert [round(at) for _, at in pieces[:3]] == [0, 1, 2]
