@@ -149,6 +149,7 @@ async def serve(settings: Settings, options: Options, report: Report, state: Log
                 nursery.start_soon(_main, nursery.cancel_scope)
                 with trio.move_on_after(5):
                     await trio.to_thread.run_sync(_open_first, settings.mountpoint, abandon_on_cancel=True)
+                await system.discovery.look()
                 _tell_of_state(system, report)
                 report.tell("ready")
                 log.info("mounted at %s", settings.mountpoint)
@@ -225,8 +226,9 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the daemon; returns its exit status."""
     options = parse(sys.argv[1:] if arguments is None else arguments)
     logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
+    log.setLevel(logging.INFO)  # of libraries only what is wrong: one has a line to say of each request
     _usual_signals()
     report = Report(options.ready_fd)
     try:

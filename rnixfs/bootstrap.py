@@ -13,9 +13,12 @@ from rnixfs import shipped
 from rnixfs.children import Children
 from rnixfs.configfile import config_folder, trusted_folders
 from rnixfs.device import Device
+from rnixfs.discovery import Discovery, servers_of
+from rnixfs.drivers.check import Check, Checked
 from rnixfs.drivers.claude import ClaudeCli
+from rnixfs.drivers.cursor import CursorCli
 from rnixfs.drivers.files import Edit, Glob, Grep
-from rnixfs.drivers.openai import OpenAICompatible
+from rnixfs.drivers.http import DIALECTS, HttpModel
 from rnixfs.drivers.query import Query, size_of
 from rnixfs.drivers.script import ScriptModel
 from rnixfs.drivers.shell import Shell
@@ -92,7 +95,15 @@ class System:
         self.children = Children(self.log.uuid)
         self.home = Place(settings.roots[0], dict(settings.env), settings.roots, settings.fs_write)
         self.library = library if library is not None else usual_library(settings.env)
-        self.models = Models(self._model, lambda job: self.kernel.start(job), self._repeatable)
+        places, self._wrong_places = servers_of(settings.env)
+        self.discovery = Discovery(places, lambda job: self.kernel.start(job))
+        self.models = Models(
+            self._model,
+            lambda job: self.kernel.start(job),
+            self._repeatable,
+            self._permits,
+            self.discovery.found,
+        )
         self.kernel = Kernel(launcher if launcher is not None else _Late(self), self.log, dict(settings.env))
         self.kernel.init.load = lambda: init_plan(self._shelf())
         self.pipes = Pipes(self.kernel)
@@ -130,6 +141,10 @@ class System:
                 await trio.lowlevel.checkpoint()
         except SyscallError as error:
             log.warning("gc: %s", error.reason)
+
+    def _permits(self, caller: Caller, path: str) -> bool:
+        process = self.kernel.processes.get(caller.agent)
+        return not caller.agent or (process is not None and process.rights.permits(path))
 
     def launcher(self) -> Launcher:
         """What resolves spawn requests."""
@@ -169,6 +184,7 @@ class System:
                     lambda: self.models.states(self._shelf()),
                     self._config,
                     LogFiles(self._query(), self.collect_all, self._log_stats),
+                    self._check(),
                 ),
             },
         )
@@ -199,6 +215,12 @@ class System:
     def _query(self) -> Node:
         return DeviceNode(("sys", "query"), "/sys/query", Query(self._log_file), self.kernel.start)
 
+    def _check(self) -> Node:
+        def providers(caller: Caller) -> Mapping[str, Checked]:
+            return self.models.checked(self.library.for_cwd(self.whereabouts(caller).cwd))
+
+        return DeviceNode(("sys", "check"), "/sys/check", Check(providers), self.kernel.start)
+
     def _log_file(self) -> str:
         return str(self.log.path) if isinstance(self.log, SqliteStore) else ""
 
@@ -212,7 +234,7 @@ class System:
             "fs_write": self.settings.fs_write,
             "mountpoint": self.settings.mountpoint,
             "config": [source.folder for source in shown.sources],
-            "warnings": shown.providers()[1],
+            "warnings": (*self._wrong_places, *shown.providers_shown()[1]),
             "log": self._log_file(),
             "store": self.settings.store.shown(),
         }
@@ -267,31 +289,18 @@ def usual_library(env: Mapping[str, str]) -> Library:
 
 
 def _claude(system: System, entry: ProviderConfig) -> Model:
-    return ClaudeCli(
-        entry.name,
-        system.children,
-        entry.command or None,
-        entry.default_model,
-        entry.timeout_ms / 1000,
-        entry.args,
-        base_url=entry.base_url,
-        api_key_env=entry.api_key_env,
-        env=system.settings.env,
-    )
+    return ClaudeCli(entry, system.children, system.settings.env)
 
 
-def _openai(system: System, entry: ProviderConfig) -> Model:
+def _cursor(system: System, entry: ProviderConfig) -> Model:
+    return CursorCli(entry, system.children, system.settings.env)
+
+
+def _http(system: System, entry: ProviderConfig) -> Model:
     def key() -> str | None:
         return system.settings.env.get(entry.api_key_env) if entry.api_key_env else None
 
-    return OpenAICompatible(
-        entry.name,
-        entry.base_url,
-        entry.default_model,
-        key,
-        entry.timeout_ms / 1000,
-        api_key_env=entry.api_key_env,
-    )
+    return HttpModel(entry, DIALECTS[entry.driver](entry.base_url), key)
 
 
 def _script(system: System, entry: ProviderConfig) -> Model:
@@ -302,7 +311,8 @@ def _script(system: System, entry: ProviderConfig) -> Model:
 
 _MODELS: dict[str, Callable[[System, ProviderConfig], Model]] = {
     "claude-cli": _claude,
-    "openai-compat": _openai,
+    "cursor-cli": _cursor,
+    **dict.fromkeys(DIALECTS, _http),
     "script": _script,
 }
 """The drivers of models: one row each."""

@@ -99,6 +99,7 @@ class _Kept:
     settled: bool
     result: Any
     error: SyscallError | None
+    good: Any = None
 
 
 class Cache:
@@ -119,12 +120,15 @@ class Cache:
             OSError: the file cannot be looked at.
             SyscallError: what parse raised, or INVALID for its ManifestError.
         """
+        former = self._kept.pop((path, kind), None)
         found = os.stat(path)
         signature = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        kept = self._kept.pop((path, kind), None)
+        kept = former
         if kept is None or kept.signature != signature or not kept.settled:
             settled = abs(_now_ns() - found.st_ctime_ns) > _RACY_NS
-            kept = _Kept(signature, settled, *_outcome(parse, path))
+            result, error = _outcome(parse, path)
+            good = former.good if error is not None and former is not None else result
+            kept = _Kept(signature, settled, result, error, good)
             while len(self._kept) >= limits.CONFIG_CACHE_MAX:
                 del self._kept[next(iter(self._kept))]
         self._kept[path, kind] = kept
@@ -132,6 +136,11 @@ class Cache:
             # A new one each time: whoever catches an error adds to it.
             raise SyscallError(kept.error.code, kept.error.reason, device=kept.error.device)
         return kept.result
+
+    def last_good(self, path: str, kind: object) -> Any:
+        """What a file was last parsed to, since it was last missing; None where it never could be."""
+        kept = self._kept.get((path, kind))
+        return kept.good if kept is not None else None
 
 
 def _outcome(parse: Callable[[str], Any], path: str) -> tuple[Any, SyscallError | None]:

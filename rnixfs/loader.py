@@ -24,14 +24,8 @@ from rnixfs.manifest import (
     parse_skill,
     parse_skill_head,
 )
-from rnixfs.providers import (
-    BUILT_IN,
-    ProvidersFile,
-    default_problem,
-    merge,
-    parse_providers,
-    restrict_project,
-)
+from rnixfs.providermerge import merge, problems, restrict_project
+from rnixfs.providers import BUILT_IN, ProvidersFile, parse_providers
 from rnixfs.yamlread import clip, nearest
 
 
@@ -298,23 +292,36 @@ class Shelf:
     def providers(self) -> tuple[ProvidersFile, tuple[str, ...]]:
         """All providers, built in, the user's and the project's, and warnings about what was left out.
 
+        A file that has become wrong counts as it was before, so that who saves half a line stops nobody's
+        work; the warnings say so.
+
         Raises:
-            SyscallError: INVALID with the file, the line and what is wrong there.
+            SyscallError: INVALID with the file, the line and what is wrong there, where it was never right.
         """
         merged, warnings = BUILT_IN, list(self.warnings)
         for source in self.sources:
             if source.origin is Origin.BUILT_IN:
                 continue
-            found = self._providers_of(source)
+            found, wrong = self._providers_of(source)
+            warnings.extend(wrong)
             if source.origin is Origin.PROJECT and not self._trusted:
-                found, dropped = restrict_project(found, os.path.join(source.folder, "providers.yaml"))
+                path = os.path.join(source.folder, "providers.yaml")
+                found, dropped = restrict_project(found, path, merged)
                 warnings.extend(dropped)
             merged = merge(merged, found)
-        if problem := default_problem(merged):
-            warnings.append(problem)
-        return merged, tuple(warnings)
+        return merged, (*warnings, *problems(merged))
 
-    def _providers_of(self, source: Source) -> ProvidersFile:
+    def providers_shown(self) -> tuple[ProvidersFile, tuple[str, ...], str]:
+        """The same for those who only look: with why nothing can be used, "" where all is well.
+
+        Where a file is wrong and was never right, these are the providers that are built in.
+        """
+        try:
+            return (*self.providers(), "")
+        except SyscallError as error:
+            return BUILT_IN, (*self.warnings, error.reason), error.reason
+
+    def _providers_of(self, source: Source) -> tuple[ProvidersFile, tuple[str, ...]]:
         path = os.path.join(source.folder, "providers.yaml")
 
         def parse(path: str) -> ProvidersFile:
@@ -323,10 +330,14 @@ class Shelf:
         try:
             found: ProvidersFile = self._cache.get(path, parse, "providers")
         except (FileNotFoundError, NotADirectoryError):
-            return ProvidersFile()
+            return ProvidersFile(), ()
         except OSError as error:
-            raise _located(error, path) from None
-        return found
+            located = _located(error, path)
+            former: ProvidersFile | None = self._cache.last_good(path, "providers")
+            if former is None:
+                raise located from None
+            return former, (f"{located.reason} (until then the file counts as it was before)",)
+        return found, ()
 
     # --- shared ---
 

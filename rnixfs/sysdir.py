@@ -38,6 +38,7 @@ def sys_dir(
     providers: Callable[[], list[dict[str, object]]],
     config: Callable[[], dict[str, Any]],
     log: LogFiles | None = None,
+    check: Node | None = None,
 ) -> Dir:
     """The folder `sys/`.
 
@@ -46,6 +47,7 @@ def sys_dir(
         providers: the state of each provider.
         config: the settings in force.
         log: what is known of the log, and can be done to it; None leaves that out.
+        check: the device that asks providers; None leaves it out.
     """
     started = time.time_ns()
     monotonic = time.monotonic()
@@ -77,6 +79,7 @@ def sys_dir(
             "limits": Document("sys/limits", _limits, always),
             "config": Document("sys/config", lambda: json_line(config()), always),
             "providers": Document("sys/providers", lambda: b"".join(map(json_line, providers())), always),
+            **({"check": check} if check is not None else {}),
             "init": Document("sys/init", kernel.init.document, kernel.init.changed),
             **({"query": log.query} if log is not None else {}),
             "ctl": _ctl(kernel, log),

@@ -181,7 +181,7 @@ def report(session: int) -> str:
 
 
 def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:
-    """An environment whose home and run-time folders lie below `folder`."""
+    """An environment whose home and run-time folders lie below `folder`; no server is looked for."""
     home = folder / "home"
     places = {
         "HOME": home,
@@ -192,7 +192,8 @@ def environment(folder: pathlib.Path, **more: str) -> dict[str, str]:
     for place in places.values():
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "VIRTUAL_ENV") if name in os.environ}
-    return {**kept, "LC_ALL": "C.UTF-8", **{name: str(place) for name, place in places.items()}, **more}
+    fixed = {"LC_ALL": "C.UTF-8", "RNIX_LOCAL_SERVERS": "none"}
+    return {**kept, **fixed, **{name: str(place) for name, place in places.items()}, **more}
 
 
 class Daemon:

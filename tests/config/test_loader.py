@@ -13,6 +13,7 @@ from rnixfs.configfile import Cache, config_folder, trusted_folders
 from rnixfs.errors import Code, SyscallError
 from rnixfs.loader import Library, Origin
 from rnixfs.manifest import whitelist
+from rnixfs.providers import BUILT_IN
 
 from .shelves import Shelves, add_agent, add_skill, write
 
@@ -322,6 +323,82 @@ def test_a_bad_providers_file_is_refused_with_its_line(shelves: Shelves) -> None
     error = refused(lambda: shelves.library().for_cwd("/").providers())
     assert error.code is Code.INVALID
     assert error.reason.startswith(f"{path}:1: version is 9")
+
+
+def test_a_providers_file_that_becomes_wrong_counts_as_it_was(shelves: Shelves) -> None:
+    """Half a line that was saved stops nobody's work; the warning says what is wrong, until it is right."""
+    path = write(shelves.user / "providers.yaml", "providers: [{name: groq}]")
+    library = shelves.library()
+    assert library.for_cwd("/").providers()[1] == ()
+    for wrong in ("providers: [{name: groq}", "version: 9", "# \xff"):
+        path.write_bytes(wrong.encode("latin-1"))
+        found, warnings = library.for_cwd("/").providers()
+        assert found.named("groq") is not None
+        assert len(warnings) == 1
+        assert warnings[0].startswith(f"{path}:1: ")
+        assert "counts as it was before" in warnings[0]
+    write(path, "providers: [{name: ollama}]")
+    found, warnings = library.for_cwd("/").providers()
+    assert (found.named("groq"), warnings) == (None, ())
+
+
+def test_what_a_file_was_is_forgotten_when_it_is_gone(shelves: Shelves) -> None:
+    """A new file has no past: where it is wrong, nothing stands in for it."""
+    path = write(shelves.user / "providers.yaml", "providers: [{name: groq}]")
+    library = shelves.library()
+    library.for_cwd("/").providers()
+    path.unlink()
+    assert library.for_cwd("/").providers()[0].named("groq") is None
+    write(path, "version: 9")
+    assert refused(lambda: library.for_cwd("/").providers()).code is Code.INVALID
+
+
+def test_a_file_that_was_never_right_shows_what_is_built_in_and_why(shelves: Shelves) -> None:
+    """Who only looks is told what is wrong, and raises nothing."""
+    path = write(shelves.user / "providers.yaml", "version: 9")
+    shown, warnings, wrong = shelves.library().for_cwd("/").providers_shown()
+    assert shown == BUILT_IN
+    assert wrong.startswith(f"{path}:1: version is 9")
+    assert warnings == (wrong,)
+    write(path, "default_provider: groq")
+    shown, warnings, wrong = shelves.library().for_cwd("/").providers_shown()
+    assert (shown.default_provider, len(warnings), wrong) == ("groq", 1, "")
+
+
+def test_a_wrong_file_of_a_project_is_no_way_to_trust(shelves: Shelves) -> None:
+    """What was left out of the project's file stays left out while the file is wrong."""
+    path = write(
+        shelves.project / "providers.yaml", "providers: [{name: claude, command: ./evil}, {name: groq}]"
+    )
+    library = shelves.library()
+    library.for_cwd(shelves.cwd).providers()
+    write(path, "providers: [")
+    found, warnings = library.for_cwd(shelves.cwd).providers()
+    claude = found.named("claude")
+    assert claude is not None
+    assert claude.command == ""
+    assert found.named("groq") is not None
+    assert len(warnings) == 2
+
+
+def test_the_users_prices_hold_in_a_project(shelves: Shelves) -> None:
+    """What a project's entry may say is bounded by what the user said of that name."""
+    models = "models: [{name: a, input_usd: %d}]"
+    write(shelves.user / "providers.yaml", f"providers: [{{name: groq, concurrency: 2, {models % 3}}}]")
+    write(shelves.project / "providers.yaml", f"providers: [{{name: groq, {models % 0}}}]")
+    found = shelves.library().for_cwd(shelves.cwd).providers()[0].named("groq")
+    assert found is not None
+    assert (found.models[0].input_usd, found.concurrency) == (3, 2)
+    trusted = shelves.library(shelves.project.parent).for_cwd(shelves.cwd).providers()[0].named("groq")
+    assert trusted is not None
+    assert (trusted.models[0].input_usd, trusted.concurrency) == (0, 0)
+
+
+def test_a_fallback_that_is_missing_here_is_warned_of(shelves: Shelves) -> None:
+    """Whoever saves a file learns of the wrong name before it matters."""
+    path = write(shelves.user / "providers.yaml", "providers:\n - name: groq\n   fallback: clade")
+    _, warnings = shelves.library().for_cwd("/").providers()
+    assert warnings[0].startswith(f"{path}:3: fallback 'clade' of 'groq' is not the name of a provider")
 
 
 def test_what_is_built_in_brings_no_providers_file(shelves: Shelves) -> None:

@@ -1,27 +1,39 @@
 """providers.yaml: every field, every refusal, and what a project may not do."""
 
+import re
 from functools import partial
+from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rnixfs import limits
+from rnixfs.llm import Fallback
+from rnixfs.presets import LOCAL
+from rnixfs.providermerge import (
+    default_problem,
+    fallback_problems,
+    merge,
+    problems,
+    restrict_project,
+    with_found,
+)
 from rnixfs.providers import (
     BUILT_IN,
     DRIVERS,
+    MODEL_FIELDS,
     PRESETS,
     PROVIDER_FIELDS,
+    ModelConfig,
     ProviderConfig,
     ProvidersFile,
-    default_problem,
     is_loopback,
     looks_secret,
-    merge,
     parse_providers,
-    restrict_project,
 )
-from rnixfs.yamlread import ManifestError
+from rnixfs.yamlread import ManifestError, load
 
 from .shelves import attempt
 
@@ -42,6 +54,24 @@ providers:
   - name: play
     driver: script
     scenario: plays/a.yaml
+  - name: groq
+    concurrency: 3
+    retries: 0
+    effort: high
+    models:
+      - llama-small
+      - name: llama:70b
+        context_window: 131072
+        max_tokens: 32768
+        input_usd: 0.59
+        output_usd: 1
+        cached_usd: 0
+    fallback:
+      - local
+      - local:qwen3:4b
+      - :llama-small
+      - {provider: mine, model: sonnet}
+      - model: llama-tiny
 """
 
 
@@ -60,8 +90,66 @@ def test_every_field_is_read() -> None:
             ),
             ProviderConfig("mine", "claude-cli", command="/opt/claude", args=["--verbose", "--verbose"]),
             ProviderConfig("play", "script", scenario="/conf/plays/a.yaml"),
+            ProviderConfig(
+                "groq",
+                "openai-compat",
+                base_url="https://api.groq.com/openai/v1",
+                api_key_env="GROQ_API_KEY",
+                concurrency=3,
+                retries=0,
+                effort="high",
+                models=[
+                    ModelConfig("llama-small"),
+                    ModelConfig("llama:70b", 131072, 32768, 0.59, 1.0, 0.0),
+                ],
+                fallback=[
+                    Fallback("local"),
+                    Fallback("local", "qwen3:4b"),
+                    Fallback("", "llama-small"),
+                    Fallback("mine", "sonnet"),
+                    Fallback("", "llama-tiny"),
+                ],
+            ),
         ),
+        fallback_at={"groq": "/conf/providers.yaml:29"},
     )
+
+
+def test_the_example_holds_every_field() -> None:
+    """No field goes untested because nobody thought of it."""
+    found = {field for entry in load(EXAMPLE, "f").fields().mappings("providers") for field in entry.entries}
+    assert found == set(PROVIDER_FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("groq", [Fallback("groq")]),
+        ("groq:llama-3", [Fallback("groq", "llama-3")]),
+        ("{provider: groq}", [Fallback("groq")]),
+        ("':a:b'", [Fallback("", "a:b")]),
+        ("ollama:small", [Fallback("", "small")]),
+        ("{provider: ollama, model: small}", [Fallback("", "small")]),
+        ("[]", []),
+    ],
+)
+def test_who_is_asked_instead_is_written_in_several_ways(text: str, found: list[Fallback]) -> None:
+    """A text, a mapping or a list; the provider's own name means another model of it."""
+    assert one(f"{{name: ollama, fallback: {text}}}").fallback == found
+
+
+def test_what_is_left_out_is_the_default() -> None:
+    """An entry without the newer fields is what it was before they were there."""
+    found = one("name: ollama")
+    assert (found.models, found.concurrency, found.retries) == ([], 0, limits.MODEL_RETRIES)
+    assert (found.fallback, found.effort) == ([], "")
+    assert found.model("x") is None
+
+
+def test_a_model_is_found_by_its_name() -> None:
+    """What is known of a model is asked for by the name that the provider uses."""
+    found = one("{name: ollama, models: [a, {name: b, context_window: 5}]}")
+    assert found.model("b") == ModelConfig("b", 5)
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "version: 1", "providers: []"])
@@ -132,7 +220,127 @@ REFUSED = [
     ("providers:\n  - name: groq\n    api_key: x", 3, "api_key is not a field", "environment variable"),
     ("providers:\n  - name: groq\n    token: x", 3, "token is not a field", "environment variable"),
     ("providers:\n  - name: groq\n    api_key_env: $KEY", 3, "not the name of a variable", "environment"),
+    ("providers:\n  - name: grok", 2, "driver is missing", "did you mean groq?"),
+    ("providers:\n  - name: groq\n    concurrency: 0", 3, "concurrency is 0", "from 1 to"),
+    ("providers:\n  - name: groq\n    concurrency: many", 3, "concurrency is text", "a whole number"),
+    ("providers:\n  - name: groq\n    retries: -1", 3, "retries is -1", "from 0 to"),
+    ("providers:\n  - name: groq\n    retries: 99", 3, "retries is 99", "from 0 to 10"),
+    ("providers:\n  - name: groq\n    max_retries: 3", 3, "not a field", "write retries"),
+    ("providers:\n  - name: groq\n    retrys: 3", 3, "not a field", "did you mean retries?"),
+    ("providers:\n  - name: groq\n    effort: very much", 3, "effort is 'very much'", "such as low"),
+    ("providers:\n  - name: groq\n    reasoning_effort: low", 3, "not a field", "write effort"),
+    ("providers:\n  - name: script\n    effort: low", 3, "nothing to the driver script", "remove it"),
+    ("providers:\n  - name: groq\n    models: {a: 5}", 3, "models is a mapping", "a list"),
+    ("providers:\n  - name: groq\n    models:\n     - a\n     - [b]", 5, "models[2] is a list", "name"),
+    ("providers:\n  - name: groq\n    models:\n     - 5", 4, "models[1] is a whole number", "the name of"),
+    ("providers:\n  - name: groq\n    models: ['-x']", 3, "models[1].name is '-x'", "name of a model"),
+    ("providers:\n  - name: groq\n    models:\n     - context_window: 5", 4, "name is missing", "add name"),
+    ("providers:\n  - name: groq\n    models:\n     - a\n     - name: a", 5, "names 'a' twice", "keep one"),
+    (
+        "providers:\n  - name: groq\n    models:\n     - name: a\n       window: 5",
+        5,
+        "not a field",
+        "fields are",
+    ),
+    (
+        "providers:\n  - name: groq\n    models:\n     - name: a\n       context_windw: 5",
+        5,
+        "models[1].context_windw is not a field",
+        "did you mean context_window?",
+    ),
+    (
+        "providers:\n  - name: groq\n    models:\n     - {name: a, context_window: 0}",
+        4,
+        "context_window is 0",
+        "from 1",
+    ),
+    (
+        "providers:\n - name: groq\n   models:\n    - name: a\n      context_window: 5\n      max_tokens: 6",
+        6,
+        "max_tokens is 6, more than",
+        "at most 5",
+    ),
+    (
+        "providers:\n  - name: groq\n    models:\n     - {name: a, input_usd: -1}",
+        4,
+        "input_usd is -1",
+        "a number from 0",
+    ),
+    (
+        "providers:\n  - name: groq\n    models:\n     - {name: a, output_usd: .nan}",
+        4,
+        "output_usd is",
+        "a number",
+    ),
+    (
+        "providers:\n  - name: groq\n    models:\n     - {name: a, input_usd: $3}",
+        4,
+        "input_usd is text",
+        "a number",
+    ),
+    ("providers:\n  - name: groq\n    models:\n     - {name: a, cost: 1}", 4, "not a field", "dollars for a"),
+    ("providers:\n  - name: groq\n    cost_per_token: 1", 3, "not a field", "an entry of models"),
+    ("providers:\n  - name: groq\n    fallback: 5", 3, "fallback is a whole number", "groq:MODEL"),
+    ("providers:\n  - name: groq\n    fallback: a b", 3, "fallback is 'a b'", "groq:MODEL"),
+    ("providers:\n  - name: groq\n    fallback: 'a:'", 3, "fallback is 'a:'", "groq:MODEL"),
+    ("providers:\n  - name: groq\n    fallback: ''", 3, "fallback is ''", "groq:MODEL"),
+    ("providers:\n  - name: groq\n    fallback: groq", 3, "fallback is the provider itself", "as :MODEL"),
+    (
+        "providers:\n  - name: groq\n    fallback:\n     - a\n     - groq",
+        5,
+        "fallback[2] is the provi",
+        ":MODEL",
+    ),
+    ("providers:\n  - name: groq\n    fallback:\n     - a\n     - a", 5, "names the same twice", "keep one"),
+    ("providers:\n  - name: groq\n    fallback: {}", 3, "names nobody", "groq:MODEL"),
+    ("providers:\n  - name: groq\n    fallback: {ollama: x}", 3, "not a field", "write ollama:MODEL without"),
+    (
+        "providers:\n  - name: groq\n    fallback: {provider: a/b}",
+        3,
+        "provider is 'a/b'",
+        "name of a provider",
+    ),
+    ("providers:\n  - name: groq\n    fallback: [[a]]", 3, "fallback[1] is a list", "groq:MODEL"),
+    (
+        f"providers:\n  - name: groq\n    fallback: {[f'p{n}' for n in range(9)]}",
+        3,
+        "fallback has 9 entries",
+        "at most 8",
+    ),
+    (
+        "providers:\n  - name: groq\n    base_url: http://[::1]/v1/chat/completions",
+        3,
+        "ends in /chat/completions",
+        "write http://[::1]/v1",
+    ),
+    (
+        "providers:\n  - name: anthropic\n    base_url: http://localhost:1/v1/",
+        3,
+        "base_url ends in /v1",
+        "write http://localhost:1",
+    ),
+    (
+        "providers:\n  - name: claude\n    base_url: http://x/v1/messages",
+        3,
+        "ends in /v1/messages",
+        "http://x",
+    ),
+    ("providers:\n  - name: gemini\n    base_url: http://x/v1beta", 3, "ends in /v1beta", "write http://x"),
     (f"providers:\n  - name: groq\n    api_key_env: {KEY}", 3, "looks like a secret", "api_key_env"),
+    (f"default_provider: {KEY}", 1, "default_provider looks like a secret", "api_key_env"),
+    (f"providers:\n  - name: groq\n    {KEY}: x", 3, "a field's name looks like a secret", "api_key_env"),
+    (
+        f"providers:\n  - name: groq\n    models:\n      - a\n      - name: b\n        cost: {KEY}",
+        6,
+        "providers[1].models[2].cost looks like a secret",
+        "api_key_env",
+    ),
+    (
+        f"providers:\n  - name: groq\n    fallback: [a, '{KEY}:b']",
+        3,
+        "fallback[2] looks like a secret",
+        "api_key_env",
+    ),
     (
         f"providers:\n  - name: claude\n    args:\n      - --k\n      - --k={KEY}",
         5,
@@ -215,6 +423,15 @@ def test_merging_goes_by_name_and_keeps_the_order() -> None:
     assert merged.named("d") is None
 
 
+def test_merging_keeps_the_line_of_what_is_in_force() -> None:
+    """The line of a fallback is that of the entry whose fallback it is."""
+    base = parse_providers("providers: [{name: groq, fallback: a}, {name: ollama, fallback: b}]", "base")
+    over = parse_providers("providers:\n - name: groq", "over")
+    assert merge(base, over).fallback_at == {"ollama": "base:1"}
+    again = parse_providers("providers:\n - name: groq\n   fallback: c", "again")
+    assert merge(merge(base, over), again).fallback_at == {"ollama": "base:1", "groq": "again:3"}
+
+
 def test_merging_never_joins_half_entries() -> None:
     """An address from one file and a key from another never meet."""
     base = ProvidersFile("", (ProviderConfig("x", "openai-compat", "https://good/v1", api_key_env="KEY"),))
@@ -228,6 +445,47 @@ def test_a_default_that_is_not_there_is_named_with_its_line() -> None:
     problem = default_problem(merge(BUILT_IN, ProvidersFile("scrip", (), "f:2")))
     assert problem.startswith("f:2: default_provider 'scrip'")
     assert "did you mean script?" in problem
+
+
+def test_a_fallback_that_is_not_there_is_named_with_its_line() -> None:
+    """Who would be asked instead and does not exist is found when the files are read, not when it matters."""
+    text = "providers:\n - name: groq\n   fallback: [ollama, clade, ':small', script]\n"
+    text += " - name: openai\n   fallback: gpt-4"
+    file = merge(BUILT_IN, parse_providers(text, "f"))
+    first, second = fallback_problems(file)
+    assert first.startswith(
+        "f:3: fallback 'clade' of 'groq' is not the name of a provider; there are claude,"
+    )
+    assert "did you mean claude?" in first
+    assert second.startswith("f:5: fallback 'gpt-4' of 'openai' is not")
+    assert "a model of the same provider is written :MODEL" in second
+    assert problems(file) == (first, second)
+    wrong = msgspec.structs.replace(file, default_provider="x", default_at="f:1")
+    assert problems(wrong) == (default_problem(wrong), first, second)
+    known = msgspec.structs.replace(file, default_provider="deepseek", default_at="f:1")
+    assert "an entry with `name: deepseek` is enough" in default_problem(known)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_a_server_of_this_machine_may_be_named_before_it_runs(name: str) -> None:
+    """It is there while it runs; a file that names it is right all the time."""
+    file = merge(
+        BUILT_IN,
+        parse_providers(f"default_provider: {name}\nproviders: [{{name: groq, fallback: {name}}}]", "f"),
+    )
+    assert problems(file) == ()
+
+
+def test_what_was_found_stands_behind_what_is_configured() -> None:
+    """An entry hides the server of its name; others are added in their order."""
+    file = merge(BUILT_IN, parse_providers("providers: [{name: vllm, default_model: mine}]", "f"))
+    found = tuple(
+        ProviderConfig(name, "openai-compat", "http://127.0.0.1:1/v1") for name in ("ollama", "vllm")
+    )
+    both = with_found(file, found)
+    assert both.names() == ("claude", "cursor", "script", "vllm", "ollama")
+    assert both.named("vllm") == file.named("vllm")
+    assert with_found(file, ()) == file
 
 
 KEPT = [
@@ -276,11 +534,82 @@ def test_a_project_may_not_run_programs_or_reach_other_machines(text: str, reaso
     assert "RNIX_TRUSTED" in warnings[0]
 
 
+def project(text: str, users: str = "") -> tuple[ProviderConfig, list[str]]:
+    """The entry of a project as it is used, beside the user's own file."""
+    file = parse_providers(f"providers:\n - {text}", "f")
+    kept, warnings = restrict_project(file, "p", parse_providers(f"providers: [{users}]", "u"))
+    return kept.providers[0], list(warnings)
+
+
+def test_a_project_may_not_say_what_things_cost() -> None:
+    """A price of nothing would make limits on cost void: those of a project are left out, and it says so."""
+    found, warnings = project("{name: groq, models: [{name: a, context_window: 9, input_usd: 0.001}, b]}")
+    assert found.models == [ModelConfig("a", 9), ModelConfig("b")]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("p: the prices of provider 'groq' are not used, since who is asked")
+    assert "RNIX_TRUSTED" in warnings[0]
+    assert project("{name: groq, models: [{name: a, cached_usd: 0}]}")[1] != []
+    assert project("{name: groq, models: [{name: a, context_window: 9}]}")[1] == []
+
+
+def test_the_users_prices_outlive_an_entry_of_the_project() -> None:
+    """A project's entry takes the place of the user's, but not of what the user said that models cost."""
+    users = "{name: groq, models: [{name: a, input_usd: 1, cached_usd: 0}, {name: b, output_usd: 2}]}"
+    found, warnings = project("{name: groq, models: [{name: a, context_window: 9}]}", users)
+    assert found.models == [ModelConfig("a", 9, 0, 1.0, 0.0, 0.0), ModelConfig("b", 0, 0, 0.0, 2.0)]
+    assert warnings == []
+    assert project("name: groq", users)[0].models[1].output_usd == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "users", "concurrency", "warned"),
+    [
+        ("{name: groq, concurrency: 9}", "", 9, False),
+        ("{name: groq, concurrency: 9}", "{name: groq}", 9, False),
+        ("{name: groq, concurrency: 9}", "{name: groq, concurrency: 2}", 2, True),
+        ("{name: groq, concurrency: 1}", "{name: groq, concurrency: 2}", 1, False),
+        ("{name: groq}", "{name: groq, concurrency: 2}", 2, False),
+    ],
+)
+def test_a_project_may_not_call_more_at_once_than_its_user(
+    text: str, users: str, concurrency: int, warned: bool
+) -> None:
+    """A limit that the user set holds for the project's entry of that name."""
+    found, warnings = project(text, users)
+    assert found.concurrency == concurrency
+    assert any("calls at once" in one for one in warnings) is warned
+
+
+def test_the_other_fields_of_a_project_are_its_own() -> None:
+    """How often it is asked again, and how much a model thinks: a project may say that, as it may say whom to
+    ask."""
+    text = "{name: groq, retries: 5, effort: low}"
+    found, warnings = project(text, "{name: groq, effort: high, retries: 1}")
+    assert (found.retries, found.effort) == (5, "low")
+    assert warnings == []
+
+
 LINE = st.builds(
     lambda name, value: f"{name}: {value}",
     st.sampled_from([*PROVIDER_FIELDS, "api_key"]),
     st.sampled_from(
-        [*DRIVERS, *PRESETS, "", "1", "[a]", "{}", "http://[", "http://a:b", "http://x\u2100y", "'"]
+        [
+            *DRIVERS,
+            *PRESETS,
+            "",
+            "1",
+            "[a]",
+            "{}",
+            "[[a]]",
+            "[{name: a}]",
+            "a:b",
+            ":",
+            ".inf",
+            "http://[",
+            "http://a:b",
+            "http://x\u2100y",
+            "'",
+        ]
     ),
 )
 
@@ -297,3 +626,39 @@ def test_any_text_is_a_file_or_a_refusal(text: str) -> None:
         if isinstance(found, ManifestError):
             assert found.what
             assert found.right
+
+
+# --- the page ---
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "man" / "sys-providers.md"
+
+
+def test_the_page_has_every_field_and_every_known_name() -> None:
+    """Whoever reads the manual finds each field once, and none that is not there."""
+    text = PAGE.read_text().partition("## providers.yaml")[2]
+    rows = re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
+    found = [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    assert sorted(found) == sorted([*PROVIDER_FIELDS, *MODEL_FIELDS, *PRESETS])
+
+
+@pytest.mark.parametrize("name", [name for name, preset in PRESETS.items() if preset.base_url])
+def test_the_page_has_the_address_and_key_of_every_known_name(name: str) -> None:
+    """The manual says where a name leads."""
+    preset = PRESETS[name]
+    key = f"`{preset.api_key_env}` " if preset.api_key_env else ""
+    assert f"| `{name}` | `{preset.base_url}` | {key}|" in PAGE.read_text()
+
+
+def test_a_project_leads_no_file_to_another_provider() -> None:
+    """Its fallbacks to others are left out with a warning, and the user's own stay; other models of the same
+    provider may be named."""
+    project = parse_providers(
+        "providers:\n - {name: ollama, fallback: [claude]}\n - {name: vllm, fallback: [':small']}\n", "p"
+    )
+    kept, warnings = restrict_project(project, "p")
+    assert [one.fallback for one in kept.providers] == [[], [Fallback("", "small")]]
+    assert len(warnings) == 1
+    assert "fallbacks of provider 'ollama' are not used" in warnings[0]
+    users = parse_providers("providers: [{name: ollama, fallback: script}]", "u")
+    kept, _ = restrict_project(project, "p", users)
+    assert kept.providers[0].fallback == [Fallback("script")]
