@@ -18,7 +18,7 @@ from rnixfs.filters import TEXT_MAX
 from rnixfs.llm import ToolCall
 from rnixfs.proc.state import Exit
 from rnixfs.proc.view import covers
-from rnixfs.recordedstep import Heard, Step, Turn
+from rnixfs.recordedstep import ORDERS, Heard, Step, Turn
 from rnixfs.recording import Recording, Source, ended_by_itself, read_recording
 from rnixfs.yamlread import ManifestError
 from rnixfs.yamlwrite import dump
@@ -147,7 +147,7 @@ class _Writer:
     def _before(self, step: Step) -> list[dict[str, Any]]:
         """What came before a step, or during the one before it."""
         turns = [_turn(turn) for turn in self._turns if _comes_with(turn, step)]
-        heard = [_heard(heard) for heard in step.heard if not heard.own]
+        heard = [_heard(heard) for heard in step.heard if not (heard.own or heard.compacted)]
         return [one for one in (*turns, *itertools.chain.from_iterable(heard)) if one]
 
     def _played(self, step: Step) -> tuple[str, list[ToolCall]] | None:
@@ -217,13 +217,13 @@ def _whole(log: Source, recording: Recording) -> tuple[list[Step], list[Turn]]:
 def _comes_with(turn: Turn, step: Step) -> bool:
     """Whether a turn came before a step, or while the tools of the one before it ran."""
     number = turn.position.step + turn.position.answered
-    return not turn.up and turn.event != "wake" and not _before_tools(turn) and number == step.number
+    return not turn.up and turn.event in ORDERS and not _before_tools(turn) and number == step.number
 
 
 def _comes_during(turn: Turn, step: Step) -> bool:
     """Whether a turn came while the model thought in a step."""
     same = turn.position.step == step.number
-    return not turn.up and turn.event != "wake" and _before_tools(turn) and same
+    return not turn.up and turn.event in ORDERS and _before_tools(turn) and same
 
 
 def _before_tools(turn: Turn) -> bool:

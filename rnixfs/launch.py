@@ -10,6 +10,7 @@ from rnixfs.edge import mountpoint
 from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.hostdir import host_roots
 from rnixfs.libdir import lib_dir
+from rnixfs.llm import Fallback
 from rnixfs.loader import Agent, Library, Shelf, Skill
 from rnixfs.manifest import UNRESTRICTED, whitelist
 from rnixfs.modelshelf import Models
@@ -55,8 +56,10 @@ class AgentLauncher:
         agent = shelf.agent(request.agent or DEFAULT_AGENT)
         skills = shelf.skills_of(agent, request.skills)
         provider = self._provider(request, agent, parent, shelf)
+        fallback = self._fallback(request, agent, parent, shelf, provider)
         named = whitelist(agent.manifest, [skill.manifest for skill in skills])
-        allowed = _allowed(UNRESTRICTED if named is None else named, request, provider)
+        models = [provider, *(one.provider for one in fallback if one.provider)]
+        allowed = _allowed(UNRESTRICTED if named is None else named, request, models)
         place = self._place(cwd, request, parent, allowed)
         return Launch(
             intent=request.intent,
@@ -71,6 +74,8 @@ class AgentLauncher:
             place=place,
             binds=self._binds(place, shelf),
             request=request,
+            effort=request.effort or _of_provider(agent, provider, agent.manifest.reasoning_effort),
+            fallback=fallback,
         )
 
     def _supervisor(
@@ -149,23 +154,52 @@ class AgentLauncher:
         name = request.provider or agent.manifest.provider or inherited or configured
         provider = name or self._models.first_available(shelf)
         self._models.check(shelf, provider)
-        path = f"/dev/llm/{provider}"
-        if parent is not None and not parent.rights.permits(path):
-            raise denied(f"process {parent.pid} may not use {path}, so its child may not either")
+        _check_permitted(parent, provider)
         return provider
+
+    def _fallback(
+        self, request: SpawnRequest, agent: Agent, parent: Process | None, shelf: Shelf, provider: str
+    ) -> tuple[Fallback, ...]:
+        """Who is asked instead; what the agent names means nothing to another provider than its own."""
+        if request.fallback is not None:
+            for one in request.fallback:
+                if one.provider and self._models.service(shelf, one.provider) is None:
+                    self._models.check(shelf, one.provider)
+                _check_permitted(parent, one.provider or provider)
+            return tuple(request.fallback)
+        manifest = agent.manifest
+        mine = manifest.provider in ("", provider) and (manifest.fallback or manifest.fallback_provider)
+        named = Fallback(manifest.fallback_provider, manifest.fallback)
+        if not mine or (parent is not None and not parent.rights.permits(_path(named.provider or provider))):
+            return ()
+        return (named,)
 
     @staticmethod
     def _model(request: SpawnRequest, agent: Agent, provider: str) -> str:
         if request.model:
             return request.model
-        # The agent's model is a name of the agent's provider; it means nothing to another.
-        return agent.manifest.model if agent.manifest.provider in ("", provider) else ""
+        return _of_provider(agent, provider, agent.manifest.model)
 
 
-def _allowed(agents: tuple[str, ...], request: SpawnRequest, provider: str) -> tuple[str, ...]:
-    """The paths that both the agent and the request allow, and the model's own file."""
+def _path(provider: str) -> str:
+    return f"/dev/llm/{provider}"
+
+
+def _check_permitted(parent: Process | None, provider: str) -> None:
+    path = _path(provider)
+    if parent is not None and not parent.rights.permits(path):
+        raise denied(f"process {parent.pid} may not use {path}, so its child may not either")
+
+
+def _of_provider(agent: Agent, provider: str, word: str) -> str:
+    """What the agent says in the words of its provider; they mean nothing to another."""
+    return word if agent.manifest.provider in ("", provider) else ""
+
+
+def _allowed(agents: tuple[str, ...], request: SpawnRequest, models: list[str]) -> tuple[str, ...]:
+    """The paths that both the agent and the request allow, and the files of its models."""
     both = agents if request.allowed_devices is None else _common(agents, tuple(request.allowed_devices))
-    return (*both, f"/dev/llm/{provider}")
+    return (*both, *dict.fromkeys(map(_path, models)))
 
 
 def _common(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:

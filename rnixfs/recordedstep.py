@@ -1,14 +1,18 @@
 """What a recording is made of: steps, how far a process is in them, and what came from outside meanwhile."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rnixfs.llm import Message, ModelAnswer
-from rnixfs.proc.progress import Done, StepEnd
+from rnixfs.proc.progress import Compacted, Done, StepEnd
 
 RIGHTS = ("grant", "revoke")
-TURNS = ("wake", "budget", *RIGHTS)
-"""Events from outside that change how a process goes on."""
+ORDERS = ("budget", *RIGHTS)
+"""Events from people and parents that change what a process may do."""
+
+TURNS = ("wake", "spent", *ORDERS)
+"""Events from outside that change how a process goes on; what a failed call of the model cost is one."""
 
 
 class Position(NamedTuple):
@@ -55,19 +59,25 @@ class Turn(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """Messages that came into the conversation between two steps.
+    """A change of the conversation between two steps, or between two requests of one: messages were added, or
+    all of them were replaced by fewer.
 
     Args:
         messages: the messages.
         inbox: how many of them, from the first on, say what people said.
         told: of which children's ends the others tell, in their order.
         own: whether this is the intent, with which the conversation begins.
+        compacted: the compaction that this was, with which `messages` took the place of all others; None
+            for messages that were added.
+        asked: how often the step's request had been sent.
     """
 
     messages: list[Message]
-    inbox: int
-    told: list[int]
-    own: bool
+    inbox: int = 0
+    told: Sequence[int] = ()
+    own: bool = False
+    compacted: Compacted | None = None
+    asked: int = 0
 
     @property
     def said(self) -> list[str]:
@@ -89,12 +99,14 @@ class Asked(NamedTuple):
         sent: how many messages of the conversation it had.
         system_prompt: as the model got it.
         tools: the tools on offer, as JSON; empty for a model without native tools.
+        conversation: which of the recording's conversations it was.
     """
 
     ts: float
     sent: int
     system_prompt: str
     tools: str
+    conversation: int
 
 
 @dataclasses.dataclass(slots=True)

@@ -15,7 +15,7 @@ import msgspec
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import Message, ModelAnswer
 from rnixfs.proc.birth import Birth, read_birth
-from rnixfs.proc.progress import Done, StepEnd
+from rnixfs.proc.progress import Compacted, Done, StepEnd
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.state import Exit
 from rnixfs.proc.view import Rights
@@ -61,7 +61,7 @@ class Recording:
         inherit: what it took over as a fork.
         steps: its steps, the first one first.
         turns: what came from outside, in order.
-        conversation: all its messages.
+        conversations: all its messages; a compaction begins another list of them.
         exit: how it ended, None while it has not.
     """
 
@@ -74,8 +74,12 @@ class Recording:
     inherit: dict[str, Any] | None = None
     steps: list[Step] = dataclasses.field(default_factory=list)
     turns: list[Turn] = dataclasses.field(default_factory=list)
-    conversation: list[Message] = dataclasses.field(default_factory=list)
+    conversations: list[list[Message]] = dataclasses.field(default_factory=lambda: [[]])
     exit: Exit | None = None
+
+    def sent(self, asked: Asked) -> list[Message]:
+        """The messages that a request had."""
+        return self.conversations[asked.conversation][: asked.sent]
 
     @property
     def native(self) -> bool | None:
@@ -222,21 +226,33 @@ class _Reader:
 
     def inherit(self, record: Record) -> None:
         self._recording.inherit = record.data
-        self._recording.conversation += _messages(record)
+        self._conversation.extend(_messages(record))
         self._step.number = record.data["steps"] + 1
         # What the fork took over of its power came before, and belongs to this step as well.
         turns = self._recording.turns
         turns[:] = [turn._replace(position=self._step.position) for turn in turns]
 
+    @property
+    def _conversation(self) -> list[Message]:
+        return self._recording.conversations[-1]
+
     def grow(self, record: Record) -> None:
-        data, conversation = record.data, self._recording.conversation
+        data, conversation = record.data, self._conversation
         heard = Heard(_messages(record), data.get("inbox", 0), data.get("told", []), not conversation)
         self._step.heard.append(heard)
         conversation += heard.messages
 
+    def compacted(self, record: Record) -> None:
+        what = msgspec.convert(record.data, Compacted)
+        heard = Heard(what.messages, compacted=what, asked=len(self._step.asked))
+        self._step.heard.append(heard)
+        self._recording.conversations.append(list(what.messages))
+
     def request(self, record: Record) -> None:
         data = record.data
-        self._step.asked.append(Asked(record.ts, data["sent"], data["system_prompt"], data["tools"]))
+        number = len(self._recording.conversations) - 1
+        asked = Asked(record.ts, data["sent"], data["system_prompt"], data["tools"], number)
+        self._step.asked.append(asked)
 
     def answer(self, record: Record) -> None:
         self._step.answer = msgspec.convert(record.data["answer"], ModelAnswer)
@@ -249,7 +265,7 @@ class _Reader:
 
     def end(self, record: Record) -> None:
         self._step.end = msgspec.convert(record.data, StepEnd)
-        self._recording.conversation += self._step.end.messages
+        self._conversation.extend(self._step.end.messages)
         self._recording.steps.append(self._step)
         self._step = Step(self._step.number + 1)
 
@@ -264,6 +280,7 @@ def _messages(record: Record) -> list[Message]:
 _ROWS = {
     "inherit": _Reader.inherit,
     "messages": _Reader.grow,
+    "compacted": _Reader.compacted,
     "request": _Reader.request,
     "answer": _Reader.answer,
     "tool_started": _Reader.started,

@@ -14,16 +14,17 @@ import trio
 
 from rnixfs import difference, recordedtools
 from rnixfs.difference import Difference, Pair
-from rnixfs.errors import SyscallError
+from rnixfs.errors import Code, SyscallError
 from rnixfs.kernel import Kernel
 from rnixfs.llm import Message, ModelAnswer, ModelRequest, ToolCall
+from rnixfs.model import ModelError
 from rnixfs.proc.process import Process
-from rnixfs.proc.progress import Done, StepEnd
+from rnixfs.proc.progress import Compacted, Done, StepEnd
 from rnixfs.proc.state import Exit, ExitCode
 from rnixfs.proc.view import Rights
 from rnixfs.programs.reason import reason
 from rnixfs.programs.tools import Tool, collect
-from rnixfs.recordedstep import RIGHTS, Position, Step, Turn, place_of
+from rnixfs.recordedstep import RIGHTS, Heard, Position, Step, Turn, place_of
 from rnixfs.recording import Recording, change_rights, ended_by_itself
 from rnixfs.syscalls import Syscalls
 
@@ -138,22 +139,44 @@ class Tape:
 
     def heard(self) -> tuple[list[str], list[tuple[int, str]]]:
         """What it hears before its step."""
-        step = self._step
-        if step is None or self.at.heard >= len(step.heard) or step.heard[self.at.heard].own:
+        heard = self._next_heard()
+        if heard is None or heard.own or heard.compacted is not None:
             return [], []
-        heard = step.heard[self.at.heard]
         return heard.said, heard.ends
+
+    def _next_heard(self) -> Heard | None:
+        """The next change of the conversation in this step."""
+        step = self._step
+        return step.heard[self.at.heard] if step is not None and self.at.heard < len(step.heard) else None
 
     def answer(self) -> ModelAnswer:
         """The answer to the request that was just sent.
 
         Raises:
+            ModelError: the provider refused it as too long, and room was made.
             _OverError: the model never answered it.
         """
-        step = self._step
+        step, heard = self._step, self._next_heard()
+        if heard is not None and heard.compacted is not None and heard.asked == self.at.asked:
+            raise ModelError(Code.RESOURCE_EXHAUSTED, "the prompt is too long")
         if step is None or step.answer is None or self.at.asked < len(step.asked):
             raise _OverError
         return step.answer
+
+    def summary(self) -> ModelAnswer:
+        """What the model wrote of its conversation.
+
+        Raises:
+            SyscallError: it failed to.
+            _OverError: the log does not tell.
+        """
+        heard = self._next_heard()
+        what = heard.compacted if heard is not None else None
+        if what is None:
+            raise _OverError
+        if what.answer is None:
+            raise SyscallError(Code.DRIVER, what.failure)
+        return what.answer
 
     def done(self, process: Process, place: int) -> Done:
         """What came of the tool call at a place of the answer.
@@ -207,7 +230,7 @@ class Tape:
         """
         at = self.at
         match event:
-            case "messages":
+            case "messages" | "compacted":
                 self.at = at._replace(heard=at.heard + 1)
             case "request":
                 self.at = at._replace(asked=at.asked + 1)
@@ -242,6 +265,9 @@ class Tape:
         rights = [process.rights, *self._bounds]
         if turn.event == "budget":
             process.set_budget(turn.data["tokens"])
+        elif turn.event == "spent":
+            process.tokens_used += turn.data["tokens_used"]
+            process.cost_usd += turn.data["cost_usd"]
         elif turn.event != "wake" and turn.up < len(rights):
             change_rights(rights[turn.up], turn.event, turn.data)
 
@@ -259,6 +285,13 @@ class Tape:
         recorded, now = step.heard[self.at.heard].messages, msgspec.convert(data["messages"], list[Message])
         return difference.of_messages(recorded, now, len(process.context.messages))
 
+    def _look_at_compaction(self, process: Process, data: dict[str, Any]) -> Iterable[Pair]:
+        heard = self._next_heard()
+        if heard is None or heard.compacted is None:
+            raise _OverError
+        now = msgspec.convert(data, Compacted)
+        return difference.of_messages(heard.compacted.messages, now.messages)
+
     def _look_at_request(self, process: Process, data: dict[str, Any]) -> Iterator[Pair]:
         step = self._step
         if step is None or self.at.asked >= len(step.asked):
@@ -274,8 +307,7 @@ class Tape:
         yield from difference.of_tools(asked.tools, data["tools"])
         if self.recording.birth.model != self._model:
             yield "model", self.recording.birth.model, self._model
-        recorded_messages = self.recording.conversation[: asked.sent]
-        yield from difference.of_messages(recorded_messages, process.context.messages)
+        yield from difference.of_messages(self.recording.sent(asked), process.context.messages)
 
     def _look_at_start(self, _process: Process, data: dict[str, Any]) -> Iterable[Pair]:
         step, place = self._step, data["place"]
@@ -301,6 +333,7 @@ class Tape:
 
 _LOOKS = {
     "messages": Tape._look_at_messages,
+    "compacted": Tape._look_at_compaction,
     "request": Tape._look_at_request,
     "tool_started": Tape._look_at_start,
     "tool_finished": Tape._look_at_call,
@@ -349,6 +382,10 @@ class _Hands:
     async def ask(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
         await trio.lowlevel.checkpoint()
         return self._tape.answer()
+
+    async def summarise(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
+        await trio.lowlevel.checkpoint()
+        return self._tape.summary()
 
     async def run(self, sys: Syscalls, tools: dict[str, Tool], call: ToolCall, key: str) -> Done:
         await trio.lowlevel.checkpoint()

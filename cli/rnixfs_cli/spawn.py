@@ -18,6 +18,13 @@ from rnixfs_cli.watch import watch
 @click.option("--agent", help="The agent, a folder of lib/agents.")
 @click.option("--provider", help="The model's provider, a name of dev/llm.")
 @click.option("--model", help="The provider's model.")
+@click.option("--effort", metavar="WORD", help="How much the model is to think, in its provider's words.")
+@click.option(
+    "--fallback",
+    multiple=True,
+    metavar="PROVIDER[:MODEL]",
+    help="Who is asked when the provider cannot answer; may be given several times.",
+)
 @click.option("--skills", multiple=True, metavar="NAME[,NAME]", help="Skills added to the agent's own.")
 @click.option("--max-steps", type=click.IntRange(min=1), help="Reasoning steps before it is ended.")
 @click.option(
@@ -89,6 +96,8 @@ def request_of(intent: str, wishes: dict[str, Any]) -> dict[str, Any]:
         "agent": wishes.get("agent"),
         "provider": wishes.get("provider"),
         "model": wishes.get("model"),
+        "effort": wishes.get("effort"),
+        "fallback": [_fallback(one) for one in wishes.get("fallback") or ()] or None,
         "skills": skills or None,
         "max_steps": wishes.get("max_steps"),
         "context_budget": wishes.get("budget"),
@@ -97,6 +106,12 @@ def request_of(intent: str, wishes: dict[str, Any]) -> dict[str, Any]:
     }
     given = {name: value for name, value in fields.items() if value is not None}
     return {"intent": intent, **given, "cwd": _here(), "env": environment(os.environb)}
+
+
+def _fallback(text: str) -> dict[str, str]:
+    """A fallback as the kernel takes it; `:MODEL` is another model of the same provider."""
+    provider, _, model = text.partition(":")
+    return {name: value for name, value in (("provider", provider), ("model", model)) if value}
 
 
 def _here() -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 import trio
 
 from rnixfs.calls.base import Calls
-from rnixfs.llm import Message, ModelAnswer, ToolCall
+from rnixfs.llm import Message, ModelAnswer, ToolCall, Usage
 from rnixfs.proc.fold import payload
-from rnixfs.proc.progress import Done, Progress, StepEnd
+from rnixfs.proc.progress import Compacted, Done, Progress, StepEnd
 
 
 class ContextCalls(Calls):
@@ -39,6 +39,16 @@ class ContextCalls(Calls):
         """Steps, tokens and dollars it may use in all; 0 for no limit. May change while it runs."""
         budget = self._process.budget
         return budget.max_steps, budget.tokens, budget.cost_usd
+
+    @property
+    def context_window(self) -> int:
+        """Tokens that its model takes at most; 0 while unknown."""
+        return self._process.context_window
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Tokens of the latest prompt, and of how many messages they are; 0 before the first."""
+        return self._process.progress.prompt_tokens, self._process.progress.counted
 
     async def boundary(self) -> list[str]:
         """Between two steps: sleeps while paused, then gives what people said to it and it has not heard."""
@@ -100,6 +110,16 @@ class ContextCalls(Calls):
     def answered(self, answer: ModelAnswer) -> None:
         """The model has answered; what that used is counted."""
         self._happen("answer", {"step": self.progress.step, "answer": payload(answer)})
+
+    def spent(self, usage: Usage) -> None:
+        """A call of the model failed that cost something all the same."""
+        if usage.tokens or usage.cost_usd:
+            self._happen("spent", {"tokens_used": usage.tokens, "cost_usd": usage.cost_usd})
+
+    def compact(self, what: Compacted) -> None:
+        """Put a shorter conversation in the place of the present one."""
+        with self._call("CtxWrite", messages=len(what.messages), before=what.before, after=what.after):
+            self._happen("compacted", payload(what))
 
     def tool_started(self, place: int, call: ToolCall, device: str) -> None:
         """A tool is about to run.

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from rnixfs.llm import Fallback
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.supervision import SupervisorSpec
 
@@ -50,6 +51,8 @@ class Birth(msgspec.Struct, omit_defaults=True):
         request: how it was asked for.
         key: the key under which it was asked for, with the scope of that key; empty without one.
         origin: what it was forked from.
+        effort: how much the model is to think, in the provider's words; empty for its default.
+        fallback: who is asked, in order, when the provider cannot answer.
     """
 
     uuid: str
@@ -74,6 +77,8 @@ class Birth(msgspec.Struct, omit_defaults=True):
     request: SpawnRequest | None = None
     key: str = ""
     origin: Origin | None = None
+    effort: str = ""
+    fallback: tuple[Fallback, ...] = ()
 
     def data(self) -> dict[str, Any]:
         """It as the data of an event."""

@@ -39,6 +39,11 @@ class Context:
         self.bytes += self.check_room(*messages)
         self.messages.extend(messages)
 
+    def replace(self, messages: list[Message]) -> None:
+        """Put other messages in the place of all there are."""
+        self.bytes = len(self.system_prompt.encode()) + sum(map(_size, messages))
+        self.messages[:] = messages
+
     def check_room(self, *messages: Message) -> int:
         """Raise what `append` would raise; returns how many bytes they add."""
         added = sum(_size(message) for message in messages)
@@ -111,7 +116,8 @@ class Context:
 
 def _size(message: Message) -> int:
     calls = sum(len(msgspec.json.encode(call)) for call in message.tool_calls)
-    return len(message.content.encode("utf-8", "replace")) + calls
+    echo = len(msgspec.json.encode(message.echo)) if message.echo else 0
+    return len(message.content.encode("utf-8", "replace")) + calls + echo
 
 
 def _first_line(message: Message) -> str:

@@ -216,7 +216,7 @@ def _line(text: str) -> bytes:
 
 
 def _summary(process: Process) -> bytes:
-    return _text(process.context.summary(process.prompt_tokens, 0))
+    return _text(process.context.summary(process.progress.prompt_tokens, process.context_window))
 
 
 def _env(process: Process) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 
 from rnixfs.llm import Message, ModelAnswer
 from rnixfs.proc.process import Process
-from rnixfs.proc.progress import Done, Judged, StepEnd
+from rnixfs.proc.progress import Compacted, Done, Judged, StepEnd
 from rnixfs.proc.signals import Disposition, Signal, parse
 from rnixfs.proc.state import Exit
 from rnixfs.state.store import Record
@@ -42,6 +42,7 @@ def _inherit(process: Process, record: Record) -> None:
     process.context.append(*msgspec.convert(data["messages"], list[Message]))
     process.steps = process.inherited = data["steps"]
     process.progress.judged = msgspec.convert(data["judged"], Judged)
+    process.context_window = data.get("context_window", 0)
 
 
 def _request(process: Process, record: Record) -> None:
@@ -52,11 +53,29 @@ def _request(process: Process, record: Record) -> None:
 
 def _answer(process: Process, record: Record) -> None:
     answer = msgspec.convert(record.data["answer"], ModelAnswer)
-    process.progress.answer = answer
-    process.tokens_used += answer.tokens_used
-    process.prompt_tokens = answer.input_tokens
-    process.cost_usd += answer.cost_usd
+    process.progress.answered(answer)
+    _spend(process, answer)
     process.model_used = answer.model or process.model_used
+
+
+def _spend(process: Process, answer: ModelAnswer) -> None:
+    process.tokens_used += answer.tokens_used
+    process.cached_tokens += answer.cached_tokens
+    process.cost_usd += answer.cost_usd
+    process.context_window = answer.context_window or process.context_window
+
+
+def _spent(process: Process, record: Record) -> None:
+    process.tokens_used += record.data["tokens_used"]
+    process.cost_usd += record.data["cost_usd"]
+
+
+def _compacted(process: Process, record: Record) -> None:
+    what = msgspec.convert(record.data, Compacted)
+    process.context.replace(what.messages)
+    process.progress.compacted(what)
+    if what.answer is not None:
+        _spend(process, what.answer)
 
 
 def _tool_started(process: Process, record: Record) -> None:
@@ -124,6 +143,8 @@ APPLY: dict[str, Row] = {
     "inherit": _inherit,
     "request": _request,
     "answer": _answer,
+    "spent": _spent,
+    "compacted": _compacted,
     "tool_started": _tool_started,
     "tool_finished": _tool_finished,
     "step": _step,

@@ -154,7 +154,10 @@ def _inherited(source: Process, records: list[Record], step: int | None) -> dict
     for record in records:
         if record.event == "inherit":
             messages, judged = list(record.data["messages"]), record.data["judged"]
+        elif record.event == "compacted" and record.seq <= last:
+            messages = list(record.data["messages"])
         elif record.event in ("messages", "step") and record.seq <= last:
             messages += record.data.get("messages", ())
             judged = record.data.get("judged", judged)
-    return {"steps": step, "messages": messages, "judged": judged}
+    window = source.context_window
+    return {"steps": step, "messages": messages, "judged": judged, "context_window": window}

@@ -15,6 +15,7 @@ import trio
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, printable
+from rnixfs.llm import Fallback
 from rnixfs.node import Broadcast, Dir, File, Journal, Pulse, StreamFile
 from rnixfs.proc.birth import Birth, Origin, applied, differences
 from rnixfs.proc.board import Board
@@ -82,6 +83,8 @@ class Launch:
         supervisor: what it supervises; its children then end with it, whatever ends it.
         request: how it was asked for.
         origin: what it was forked from.
+        effort: how much the model is to think, in the provider's words; empty for its default.
+        fallback: who is asked, in order, when the provider cannot answer.
     """
 
     intent: str
@@ -98,6 +101,8 @@ class Launch:
     supervisor: SupervisorSpec | None = None
     request: SpawnRequest | None = None
     origin: Origin | None = None
+    effort: str = ""
+    fallback: tuple[Fallback, ...] = ()
 
     @classmethod
     def again(
@@ -126,6 +131,8 @@ class Launch:
             supervisor=birth.supervisor,
             request=birth.request,
             origin=birth.origin,
+            effort=birth.effort,
+            fallback=birth.fallback,
         )
 
     def birth(self, uuid: str, ppid: int, depth: int, key: str, env: dict[str, str]) -> Birth:
@@ -154,6 +161,8 @@ class Launch:
             request=self.request,
             key=key,
             origin=self.origin,
+            effort=self.effort,
+            fallback=self.fallback,
         )
 
 
@@ -255,7 +264,8 @@ class Process:
         self.result = ""
         self.model_used = launch.model
         self.tokens_used = 0
-        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.context_window = 0
         self.cost_usd = 0.0
         self.steps = 0
         self.inherited = 0
@@ -446,6 +456,9 @@ class Process:
             "provider": self.launch.provider,
             "model": self.model_used,
             "tokens_used": self.tokens_used,
+            "cached_tokens": self.cached_tokens,
+            "context_tokens": self.progress.prompt_tokens,
+            "context_window": self.context_window,
             "context_budget": self.budget.tokens,
             "cost_usd": self.cost_usd,
             "steps": self.steps,
@@ -467,6 +480,8 @@ class Process:
             self.suspended,
             self.model_used,
             self.tokens_used,
+            self.progress.prompt_tokens,
+            self.context_window,
             self.cost_usd,
             self.steps,
             self.budget.tokens,

@@ -97,6 +97,24 @@ class StepEnd(msgspec.Struct, omit_defaults=True):
     exit: Exit | None = None
 
 
+class Compacted(msgspec.Struct, omit_defaults=True):
+    """A conversation that was shortened.
+
+    Args:
+        messages: the whole conversation from now on.
+        before: tokens of the next prompt before, roughly.
+        after: the same afterwards.
+        answer: what the model wrote down of it; None where it was not asked, or failed to answer.
+        failure: why the conversation was shortened without the model's words; empty where it was not.
+    """
+
+    messages: list[Message]
+    before: int
+    after: int
+    answer: ModelAnswer | None = None
+    failure: str = ""
+
+
 @dataclasses.dataclass(slots=True)
 class Progress:
     """The step that is open, and what lasts from step to step.
@@ -112,6 +130,8 @@ class Progress:
         judged: what the rules that end a loop count.
         exit: how the process is to end, None while it goes on.
         told_before: how many messages all requests so far have sent.
+        prompt_tokens: tokens of the latest prompt, as its provider counted them, or of a compacted one.
+        counted: how many messages those tokens are of.
     """
 
     step: int = 0
@@ -124,12 +144,24 @@ class Progress:
     judged: Judged = dataclasses.field(default_factory=Judged)
     exit: Exit | None = None
     told_before: int = 0
+    prompt_tokens: int = 0
+    counted: int = 0
 
     def begin(self, step: int, sent: int, at_ns: int) -> None:
         """A request is sent."""
-        if self.step != step:
+        if (self.step, self.sent) != (step, sent):
             self.new, self.told_before = max(0, sent - self.told_before), sent
         self.step, self.sent, self.begun_ns = step, sent, at_ns
+
+    def answered(self, answer: ModelAnswer) -> None:
+        """The model has answered."""
+        self.answer = answer
+        self.prompt_tokens, self.counted = answer.input_tokens, self.sent
+
+    def compacted(self, what: Compacted) -> None:
+        """The conversation was shortened: what is sent next was not sent so before."""
+        self.prompt_tokens, self.counted = what.after, len(what.messages)
+        self.told_before = 0
 
     def end(self, end: StepEnd, prompt: list[Message]) -> StepRecord:
         """The step is over; returns its record.

@@ -7,10 +7,19 @@ import msgspec
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.idempotency import FIELD, check_key
+from rnixfs.llm import Fallback
 from rnixfs.proc import supervision
 from rnixfs.proc.supervision import SupervisorSpec
 
-_AGENTS_FIELDS = (*supervision.AGENTS_FIELDS, "skills", "max_steps", "max_cost_usd", "system_prompt")
+_AGENTS_FIELDS = (
+    *supervision.AGENTS_FIELDS,
+    "skills",
+    "max_steps",
+    "max_cost_usd",
+    "system_prompt",
+    "effort",
+    "fallback",
+)
 
 
 class ForkFrom(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -35,6 +44,8 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
         model: the provider's model.
         skills: skills added to the agent's own.
         allowed_devices: paths it may use, within what the agent and the parent may.
+        effort: how much the model is to think, in the provider's words.
+        fallback: who is asked, in order, when the provider cannot answer; `[]` for nobody.
         max_steps: reasoning steps before it is ended.
         context_budget: tokens before it is ended with code 2; 0 for no limit.
         max_cost_usd: dollars before it is ended with code 2; 0 for no limit.
@@ -65,6 +76,8 @@ class SpawnRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     supervisor: SupervisorSpec | None = None
     fork: ForkFrom | None = None
     idempotency_key: str = ""
+    effort: str = ""
+    fallback: list[Fallback] | None = None
 
 
 def read_spawn(body: object) -> SpawnRequest:

@@ -20,10 +20,25 @@ from typing import Protocol
 import msgspec
 
 from rnixfs import action, limits
+from rnixfs.compaction import RESULT_OF
 from rnixfs.errors import Code, SyscallError, invalid
-from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall, ToolSpec, estimate_tokens
+from rnixfs.llm import (
+    EVENTS,
+    Emit,
+    Message,
+    ModelAnswer,
+    ModelRequest,
+    Role,
+    ToolCall,
+    ToolSpec,
+    estimate_tokens,
+    read_event,
+)
+from rnixfs.model import ModelError
 from rnixfs.proc.progress import Done, Judged, StepEnd
 from rnixfs.proc.state import Exit, ExitCode
+from rnixfs.programs.narrate import Narrator
+from rnixfs.programs.room import Room
 from rnixfs.programs.tools import (
     Tool,
     collect,
@@ -37,6 +52,7 @@ from rnixfs.programs.tools import (
 )
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import clip
+from rnixfs.wire.failure import is_too_long
 
 _SUMMARY = 120
 _LOGGED = 400
@@ -77,10 +93,18 @@ class Hands(Protocol):
         """What people said to it, and of which children's ends it has not heard, with a line on each."""
 
     async def ask(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
-        """Ask the model.
+        """Ask the model for its next step, and log what it says as it comes.
 
         Raises:
-            SyscallError: what went wrong.
+            ModelError: the model failed, and what that cost.
+            SyscallError: what else went wrong.
+        """
+
+    async def summarise(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
+        """Ask the model for a summary of its conversation.
+
+        Raises:
+            ModelError, SyscallError: as `ask`.
         """
 
     async def run(self, sys: Syscalls, tools: dict[str, Tool], call: ToolCall, key: str) -> Done:
@@ -99,6 +123,7 @@ class LiveHands:
 
     def __init__(self) -> None:
         self._fd = -1
+        self._native = True
 
     async def outfit(self, sys: Syscalls) -> tuple[bool, dict[str, Tool]]:
         path = _model(sys)
@@ -107,17 +132,39 @@ class LiveHands:
             raise SyscallError(Code.SERVICE_UNAVAILABLE, description.reason, syscall="Open", device=path)
         tools = await collect(sys)
         self._fd = await sys.open(path)
-        return bool(description.details.get("native_tools")), tools
+        self._native = bool(description.details.get("native_tools"))
+        return self._native, tools
 
     async def heard(self, sys: Syscalls) -> tuple[list[str], list[tuple[int, str]]]:
         said = await sys.boundary()
         return said, [(end.pid, notice(end)) for end in sys.ended_children(heard=False)]
 
     async def ask(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
+        narrator = Narrator(sys.say, text=self._native)
+        answer = await self._exchange(sys, request, narrator.take)
+        narrator.end(answer)
+        if answer.provider not in ("", sys.launch.provider):
+            sys.say("warning", f"{sys.launch.provider} could not answer; {answer.provider} did")
+        return answer
+
+    async def summarise(self, sys: Syscalls, request: ModelRequest) -> ModelAnswer:
+        return await self._exchange(sys, request, lambda _delta: None)
+
+    async def _exchange(self, sys: Syscalls, request: ModelRequest, take: Emit) -> ModelAnswer:
         await sys.write(self._fd, msgspec.json.encode(request))
-        data = await sys.read_all(self._fd)
-        raise_failure(data, sys.pid)
-        return msgspec.json.decode(data, type=ModelAnswer)
+        answer, pending = None, b""
+        while data := await sys.read(self._fd):
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                raise_failure(line, sys.pid)
+                event = read_event(line)
+                if isinstance(event, ModelAnswer):
+                    answer = event
+                else:
+                    take(event)
+        if answer is None:
+            raise SyscallError(Code.DRIVER, "the model's file ended before its answer", device=_model(sys))
+        return answer
 
     async def run(self, sys: Syscalls, tools: dict[str, Tool], call: ToolCall, key: str) -> Done:
         return await run_call(sys, tools, call, key)
@@ -128,9 +175,22 @@ async def reason(sys: Syscalls, hands: Hands | None = None) -> Exit:
     try:
         return await _Loop(sys, hands if hands is not None else LiveHands()).run()
     except SyscallError as error:
-        if error.code is Code.RESOURCE_EXHAUSTED and error.reason.startswith("the context is full"):
-            return Exit(ExitCode.CONTEXT_FULL, error.reason)
-        raise
+        if not _is_full(error):
+            raise
+        return Exit(ExitCode.CONTEXT_FULL, error.reason)
+
+
+def _is_full(error: SyscallError) -> bool:
+    """Whether the conversation has no room left, here or in the model's window."""
+    return error.reason.startswith("the context is full") or _is_too_long(error)
+
+
+def _is_too_long(error: SyscallError) -> bool:
+    """Whether a prompt was refused for its length: by its provider, or by the file, which takes no more."""
+    if isinstance(error, ModelError):
+        # The words alone could be those of a fallback, whose window is not the one that counts.
+        return error.code is Code.RESOURCE_EXHAUSTED and is_too_long(error.reason)
+    return error.code is Code.TOO_LARGE and error.syscall == "Write"
 
 
 def _model(sys: Syscalls) -> str:
@@ -146,6 +206,7 @@ class _Loop:
         self.tools: dict[str, Tool] = {}
         self.system_prompt = sys.system_prompt
         self.offered = ""
+        self.room = Room(sys, self._summarise, lambda: estimate_tokens(self.system_prompt + self.offered))
 
     async def run(self) -> Exit:
         if self.progress.exit is not None:
@@ -154,6 +215,7 @@ class _Loop:
         while True:
             if not self.progress.step:
                 await self._listen()
+                await self.room.make()
                 if (stop := self._exhausted()) is not None:
                     return stop
             if (stop := await self._step()) is not None:
@@ -225,13 +287,33 @@ class _Loop:
 
     async def _ask(self) -> ModelAnswer:
         self.sys.ask(self.system_prompt, self.offered)
-        request = ModelRequest(
+        try:
+            return await self.hands.ask(self.sys, self._request(list(self.sys.context)))
+        except SyscallError as error:
+            if isinstance(error, ModelError):
+                self.sys.spent(error.usage)
+            if not _is_too_long(error) or not await self.room.make_after_refusal():
+                raise
+        return await self._ask()
+
+    async def _summarise(self, messages: list[Message]) -> ModelAnswer:
+        try:
+            return await self.hands.summarise(self.sys, self._request(messages))
+        except ModelError as error:
+            self.sys.spent(error.usage)
+            raise
+
+    def _request(self, messages: list[Message]) -> ModelRequest:
+        launch = self.sys.launch
+        return ModelRequest(
             system_prompt=self.system_prompt,
-            model=self.sys.launch.model,
-            messages=list(self.sys.context),
+            model=launch.model,
+            messages=messages,
             tools=self._specs() if self.native else [],
+            stream=EVENTS,
+            effort=launch.effort,
+            fallback=list(launch.fallback),
         )
-        return await self.hands.ask(self.sys, request)
 
     def _specs(self) -> list[ToolSpec]:
         return [*_META, *(tool.spec for tool in self.tools.values())]
@@ -246,7 +328,6 @@ class _Loop:
     # --- native tool calls ---
 
     async def _act_native(self, answer: ModelAnswer) -> StepEnd:
-        self._think(answer.content)
         calls = answer.tool_calls
         result = _completion(calls)
         if len(calls) == 1 and result is not None:
@@ -254,7 +335,7 @@ class _Loop:
         if (stop := self._overspent()) is not None:
             return self._end("tool_call", _names(calls), exit=stop)
         outcomes = await self._run(calls)
-        said = Message(role=Role.ASSISTANT, content=answer.content, tool_calls=calls)
+        said = Message(role=Role.ASSISTANT, content=answer.content, tool_calls=calls, echo=answer.echo)
         told = [Message(role=Role.TOOL, content=one.text, tool_call_id=one.id) for one in outcomes]
         if result is not None and not any(one.error for one in outcomes):
             end = self._complete(result, "complete")
@@ -312,7 +393,7 @@ class _Loop:
         said = Message(role=Role.ASSISTANT, content=answer.content)
         calls = _calls(what)
         outcomes = await self._run(calls) if calls else self._answer_action(what)
-        told = "\n\n".join(f"Result of {one.name}:\n{one.text}" for one in outcomes) if calls else ""
+        told = "\n\n".join(f"{RESULT_OF}{one.name}:\n{one.text}" for one in outcomes) if calls else ""
         told = told or next((one.text for one in outcomes), "Noted. Go on.")
         end = self._end(name, _names(calls), said, Message(role=Role.USER, content=told))
         return self._judged(end, outcomes)

@@ -12,7 +12,8 @@ from rnixfs import limits
 from rnixfs.device import Description, ToolInfo
 from rnixfs.edits import render_list, render_read
 from rnixfs.errors import Code, LogError, SyscallError, invalid
-from rnixfs.llm import ToolCall, ToolSpec
+from rnixfs.llm import ToolCall, ToolSpec, Usage
+from rnixfs.model import ModelError
 from rnixfs.proc.progress import Done
 from rnixfs.proc.request import read_spawn
 from rnixfs.proc.state import ChildEnd
@@ -107,10 +108,18 @@ def raise_failure(answer: bytes, pid: int) -> None:
         return
     try:
         error = msgspec.json.decode(answer)["error"]
-        code = Code(error["code"])
-    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        failure = _failure(Code(error["code"]), error)
+        failure = failure.at(syscall=error["syscall"], device=error["device"], pid=pid)
+    except (msgspec.DecodeError, RecursionError, KeyError, TypeError, ValueError):
         return  # an answer that only looks like a failure
-    raise SyscallError(code, error["message"], syscall=error["syscall"], device=error["device"], pid=pid)
+    raise failure
+
+
+def _failure(code: Code, error: dict[str, Any]) -> SyscallError:
+    if "retryable" not in error:
+        return SyscallError(code, error["message"])
+    usage = Usage(input_tokens=error.get("tokens_used", 0), cost_usd=error.get("cost_usd", 0.0))
+    return ModelError(code, error["message"], transient=error["retryable"], usage=usage)
 
 
 # --- running calls ---

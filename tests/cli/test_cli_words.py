@@ -271,6 +271,21 @@ def test_request_holds_only_what_was_asked_for():
     assert (request["skills"], request["context_budget"], request["timeout_ms"]) == (["a", "b", "c"], 0, 5)
 
 
+def test_effort_and_fallbacks_of_a_spawn() -> None:
+    """PROVIDER, PROVIDER:MODEL and :MODEL, in their order; without them the kernel decides."""
+    wishes = {"skills": (), "effort": "high", "fallback": ("local", "groq:llama:70b", ":small")}
+    request = spawn.request_of("do it", wishes)
+    assert request["effort"] == "high"
+    assert request["fallback"] == [
+        {"provider": "local"},
+        {"provider": "groq", "model": "llama:70b"},
+        {"model": "small"},
+    ]
+    request = spawn.request_of("do it", {"skills": (), "effort": None, "fallback": ()})
+    assert "fallback" not in request
+    assert "effort" not in request
+
+
 def test_a_run_as_people_see_it():
     """Thoughts show whole, a tool's output with its first line, and then the result."""
     paper = Paper()

@@ -285,6 +285,8 @@ def test_json_says_more():
         "cwd": "/tmp",
         "env": {"A": "b"},
         "idempotency_key": "once",
+        "effort": "high",
+        "fallback": [{"provider": "q", "model": "n"}, {"model": "o"}],
     }
     assert msgspec.to_builtins(read_spawn(body)) == body
     assert set(spawning.REQUEST_SCHEMA["properties"]) == {*body, "supervisor", "fork"}

@@ -13,6 +13,7 @@ import pytest
 import trio
 
 from rnixfs.errors import Code, SyscallError
+from rnixfs.llm import Fallback
 from rnixfs.proc.board import Board
 from rnixfs.proc.groups import wake_tree
 from rnixfs.proc.process import Process
@@ -170,14 +171,17 @@ async def test_a_process_goes_on_as_it_was_born(place, autojump_clock):
     """Agents, skills and instructions may have changed since; that concerns later ones only."""
     async with place.system(*looping("echo"), devices=(Tool("echo"), STUCK)) as bench:
         bench.agent("worker", "allowed_devices: [/dev/echo, /dev/stuck]\n", "Be old.")
-        process = bench.spawn(agent="worker", cwd=str(bench.cwd))
+        other = [Fallback("fake", "another")]
+        process = bench.spawn(agent="worker", cwd=str(bench.cwd), effort="high", fallback=other)
         await trio.sleep(5)
         before = process.launch
     shutil.rmtree(place.top / "built-in" / "agents" / "worker")
     async with place.system(answer("done"), devices=(Tool("echo"), STUCK)) as bench:
         after = found(bench, process).launch
-        for field in ("intent", "agent", "skills", "provider", "model", "system_prompt", "allowed", "budget"):
+        words = ("intent", "agent", "skills", "provider", "model", "system_prompt", "effort")
+        for field in (*words, "allowed", "budget", "fallback"):
             assert getattr(after, field) == getattr(before, field)
+        assert (after.effort, after.fallback) == ("high", tuple(other))
         assert (after.place, after.request) == (before.place, before.request)
         bench.kernel.wake(bench.kernel.processes[process.pid])
         await bench.kernel.processes[process.pid].done.wait()
@@ -360,7 +364,7 @@ async def test_the_budget_and_what_was_used_of_it(place, autojump_clock):
         same = found(bench, process)
         assert (same.budget.tokens, same.budget.cost_usd, same.budget.max_steps) == (450, 1.5, 7)
         assert (same.steps, same.tokens_used, same.cost_usd) == (2, 410, 0.25)
-        assert (same.prompt_tokens, same.model_used) == (8, "fake-1")
+        assert (same.progress.prompt_tokens, same.model_used) == (8, "fake-1")
         bench.kernel.wake(same)
         await same.done.wait()
         assert exit_of(same).reason.startswith("budget_exceeded: 410 of 450 tokens used")

@@ -435,7 +435,7 @@ async def test_accounts(lab, autojump_clock):
         assert sys.usage == (2, 15, 0.75)
 
     process = await within(lab, act)
-    assert (process.prompt_tokens, process.model_used) == (3, "m")
+    assert (process.progress.prompt_tokens, process.model_used) == (3, "m")
     assert process.status()["tokens_used"] == 15
 
 

@@ -14,7 +14,7 @@ from rnixfs.hostdir import host_roots
 from rnixfs.kernel import Kernel
 from rnixfs.launch import AgentLauncher
 from rnixfs.libdir import lib_dir
-from rnixfs.llm import Message, ModelAnswer, ModelRequest, Role, ToolCall
+from rnixfs.llm import Delta, Emit, Message, ModelAnswer, ModelRequest, Role, ToolCall
 from rnixfs.loader import Library
 from rnixfs.model import Model
 from rnixfs.modelshelf import Models
@@ -57,7 +57,7 @@ class Scripted(Model):
     def details(self) -> dict[str, object]:
         return {"driver": "scripted"}
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> ModelAnswer:
         self.requests.append(request)
         if self.gate is not None:
             await self.gate.wait()
@@ -66,7 +66,10 @@ class Scripted(Model):
         reply = self.replies.pop(0)
         if isinstance(reply, SyscallError):
             raise reply
-        return reply(request) if callable(reply) else reply
+        found = reply(request) if callable(reply) else reply
+        if emit is not None:
+            emit(Delta("text", found.content))
+        return found
 
 
 def answer(content: str = "", calls: Sequence[ToolCall] = (), **more: Any) -> ModelAnswer:
@@ -213,7 +216,11 @@ class Bench:
         self.model = models[0]
         named = {model.provider: model for model in models}
         self.library = Library([self.built_in, self.user])
-        self.models = Models(lambda entry: named.get(entry.name), lambda job: self.kernel.start(job))
+        self.models = Models(
+            lambda entry: named.get(entry.name),
+            lambda job: self.kernel.start(job),
+            permits=lambda caller, path: self.kernel.processes[caller.agent].rights.permits(path),
+        )
         self.home = Place(str(self.cwd), {"HOME": "/home/x"}, (str(self.cwd),), True)
         self.mountpoint = ""
         launcher = AgentLauncher(self.library, self.models, self.home, lambda: self.mountpoint)

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from rnixfs.device import Body, Description, Job, Sink, ToolInfo, json_line
-from rnixfs.llm import ModelAnswer, ModelRequest, Role, ToolCall
+from rnixfs.llm import Emit, ModelAnswer, ModelRequest, Role, ToolCall
 from rnixfs.proc.groups import wake_tree
 from rnixfs.proc.process import Process
 from rnixfs.restore import restore
@@ -156,7 +156,7 @@ def bench(top: Path, world: World, log: Diary) -> Bench:
     """A system over a log."""
 
     class Mind(Scripted):
-        async def complete(self, request: ModelRequest) -> ModelAnswer:
+        async def complete(self, request: ModelRequest, emit: Emit | None = None) -> ModelAnswer:
             await trio.sleep(0.01)
             return mind(request)
 

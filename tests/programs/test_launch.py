@@ -6,10 +6,11 @@ import pytest
 import trio
 
 from rnixfs.errors import Code, SyscallError
+from rnixfs.llm import Fallback
 from rnixfs.manifest import UNRESTRICTED
 from rnixfs.proc.process import Process
 from rnixfs.types import Caller
-from tests.programs.reasonlab import PERSON, Bench, Scripted, answer, write
+from tests.programs.reasonlab import PERSON, Bench, Scripted, answer, failure, log_of, write
 
 
 def code_of(call) -> tuple[Code, str]:
@@ -327,3 +328,63 @@ async def test_a_process_sees_its_own_folder_models_and_library(room, autojump_c
     for name in str(project).strip("/").split("/"):
         node = node.lookup(name, PERSON)
     assert "here.txt" in [name for name, _ in node.entries(PERSON)]
+
+
+# --- fallback and effort ---
+
+
+async def test_who_is_asked_instead(room, autojump_clock):
+    """The request's list counts, then what the agent says of its own provider; another provider's words mean
+    nothing."""
+    models = "models:\n  provider: first\n  fallback: small\n  fallback_provider: second\n"
+    models += "  reasoning_effort: low\n"
+    room.agent("careful", models)
+    launch = room.spawn(agent="careful").launch
+    assert (launch.fallback, launch.effort) == ((Fallback("second", "small"),), "low")
+    assert launch.allowed[-2:] == ("/dev/llm/first", "/dev/llm/second")
+    named = room.spawn(agent="careful", fallback=[Fallback("claude")], effort="high").launch
+    assert (named.fallback, named.effort) == ((Fallback("claude"),), "high")
+    assert room.spawn(agent="careful", fallback=[]).launch.fallback == ()
+    other = room.spawn(agent="careful", provider="script").launch
+    assert (other.fallback, other.effort) == ((), "")
+
+
+async def test_a_fallback_that_is_not_there(room, autojump_clock):
+    """It is refused when the process is to be made, with the names there are."""
+    code, reason = code_of(lambda: room.spawn(fallback=[Fallback("secnd")]))
+    assert code is Code.NOT_FOUND
+    assert "secnd" in reason
+    assert "second" in reason
+
+
+async def test_a_child_falls_back_only_to_what_its_parent_may(room, autojump_clock):
+    """What a request names is refused, what an agent names is left out."""
+    models = "models:\n  provider: first\n  fallback_provider: second\n"
+    room.agent("careful", models)
+    parent = room.spawn(provider="first", allowed_devices=["/dev/shell", "/proc/spawn"])
+    code, reason = code_of(lambda: room.spawn(caller=agent(parent), fallback=[Fallback("second")]))
+    assert code is Code.PERMISSION
+    assert "/dev/llm/second" in reason
+    assert room.spawn(caller=agent(parent), agent="careful").launch.fallback == ()
+
+
+async def test_a_process_goes_on_with_its_fallback(nursery, tmp_path, autojump_clock):
+    """The model that answers is told in the log, and what was said is the fallback's."""
+    first = Scripted("first", [failure(Code.PERMISSION, "first: wrong key")])
+    second = Scripted("second", [answer("from the second")])
+    bench = Bench(tmp_path, [first, second])
+    await nursery.start(bench.kernel.run)
+    process = await bench.run(effort="high", fallback=[Fallback("second", "small")])
+    assert process.result == "from the second"
+    assert (first.requests[0].effort, second.requests[0].model) == ("high", "small")
+    assert ("warning", "first could not answer; second did") in log_of(process)
+
+
+@pytest.mark.parametrize(("configured", "name"), [(True, "first"), (False, "claude")])
+async def test_sys_providers_tells_the_default(nursery, tmp_path, autojump_clock, configured, name):
+    """The configured one, else the first that is available: the one that a process gets which names none."""
+    place = Room(tmp_path, default=configured)
+    await nursery.start(place.kernel.run)
+    rows = place.models.states(place.library.for_cwd(str(place.cwd)))
+    assert [row["name"] for row in rows if row["default"]] == [name]
+    assert place.spawn().launch.provider == name

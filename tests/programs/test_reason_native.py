@@ -69,6 +69,7 @@ async def test_a_call_and_its_result_go_back_to_the_model(make, autojump_clock):
         ("tool", 'echo {"say":"x"}'),
         ("output", '{"got":{"say":"x"}}'),
         ("step", "2"),
+        ("think", "done"),
     ]
 
 

@@ -12,7 +12,7 @@ from rnixfs.device import Body, Description, Sink, ToolInfo, json_line
 from rnixfs.errors import Code, SyscallError
 from rnixfs.exchange import DeviceNode
 from rnixfs.hostdir import host_roots
-from rnixfs.llm import ModelAnswer, ModelRequest
+from rnixfs.llm import Emit, ModelAnswer, ModelRequest
 from rnixfs.model import Model
 from rnixfs.node import Dir, FixedDir, Node
 from rnixfs.proc.process import Process
@@ -67,12 +67,12 @@ class Halting(Scripted):
         super().__init__(provider, replies, native)
         self.tell = tell
 
-    async def complete(self, request: ModelRequest) -> ModelAnswer:
+    async def complete(self, request: ModelRequest, emit: Emit | None = None) -> ModelAnswer:
         if self.replies and isinstance(self.replies[0], str):
             self.requests.append(request)
             self.tell(self.replies.pop(0))
             await trio.sleep_forever()
-        return await super().complete(request)
+        return await super().complete(request, emit)
 
 
 class World(System):

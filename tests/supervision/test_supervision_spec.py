@@ -134,7 +134,7 @@ def test_the_schema_explains_itself():
     """Every reference in the schema that proc/spawn shows leads somewhere."""
     text = str(REQUEST_SCHEMA)
     defs = REQUEST_SCHEMA["$defs"]
-    assert set(defs) == {"SupervisorSpec", "ChildSpec", "Strategy", "Restart", "ForkFrom"}
+    assert set(defs) == {"SupervisorSpec", "ChildSpec", "Strategy", "Restart", "ForkFrom", "Fallback"}
     for name in defs:
         assert f"#/$defs/{name}" in text
 
