@@ -30,6 +30,10 @@ missing() {
         has jq || echo jq
         has rsync || echo rsync
         has ps || echo procps
+        # These build the server of models that the tests talk to.
+        has cmake || echo cmake
+        has ninja || echo ninja-build
+        has g++ || echo g++
     fi
 }
 
