@@ -137,3 +137,10 @@ async def test_end_of_the_session_is_reported(pipe):
         return False
 
     assert not await drain._drained(original, pipe[0])()
+
+
+def test_a_burst_may_take_as_long_as_the_others_did():
+    """An idle loop keeps the small bound, a busy one shares the processor, and no burst is without end."""
+    assert drain.burst_after(0.0) == drain.burst_after(0.001) == drain.BURST
+    assert drain.burst_after(0.010) == 200
+    assert drain.burst_after(60.0) == drain.BURST_MAX
