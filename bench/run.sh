@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Compile the server in C and the client, then measure many processes, the log, and the mount beside the server.
+# Compile the server in C and the client, then measure many processes, the log, models, and the mount beside the server.
 # See docs/bench.md.
 #
 # usage: bench/run.sh [--quick] [--rounds N] [--json FILE]
@@ -29,4 +29,6 @@ case " $* " in
 *) langgraph=$(bash "$root/bench/langgraph.sh") ;;
 esac
 PYTHONPATH=$root python -m bench.log --langgraph "$langgraph" "$@"
+PYTHONPATH=$root python -m bench.models "$@"
+PYTHONPATH=$root python -m bench.models.cancel
 PYTHONPATH=$root python -m bench.run --programs "$programs" "$@"
