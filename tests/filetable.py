@@ -154,6 +154,7 @@ TABLE: tuple[Row, ...] = (
         "dev/pipe",
         "proc/spawn",
         "sys/query",
+        "sys/check",
     ),
     *_rows(
         Class.CONTROL,

@@ -23,7 +23,8 @@ def failure(data: bytes) -> dict[str, str]:
     """What an answer says went wrong."""
     assert data.endswith(b"\n")
     error: dict[str, str] = json.loads(data)["error"]
-    assert set(error) == {"code", "message", "syscall", "device"}
+    about_models = {"retryable", "attempts", "status", "retry_after_ms", "tokens_used", "cost_usd"}
+    assert set(error) - about_models == {"code", "message", "syscall", "device"}
     return error
 
 
@@ -476,3 +477,33 @@ async def test_the_log_is_for_those_who_were_granted_it(world: World) -> None:
         await world.open(path, os.O_RDWR)
     await world.write(f"proc/{pid}/ctl", "grant /sys/query\n")
     assert await world.ask(path, "SELECT 1 AS one") == b'{"one":1}\n'
+
+
+# --- providers ---
+
+
+@holds("sys/check")
+async def test_a_provider_can_be_asked_whether_it_would_answer(world: World) -> None:
+    """The answer is its line of sys/providers with the models it has; unknown names are refused."""
+    for request in ("script", {"provider": "script"}):
+        (row,) = [json.loads(line) for line in (await world.ask("sys/check", request)).splitlines()]
+        (shown,) = [row for row in await world.lines("sys/providers") if row["name"] == "script"]
+        assert set(row) - set(shown) == {"models"}
+        assert (row["name"], row["driver"], row["available"]) == ("script", "script", True)
+        assert row["latency_ms"] >= 0
+        assert isinstance(row["models"], list)
+    with refused(errno.ENOENT):
+        await world.ask("sys/check", "nobody")
+    with refused(errno.EINVAL):
+        await world.ask("sys/check", {"name": "script"})
+
+
+async def test_asking_providers_is_for_those_who_were_granted_it(world: World) -> None:
+    """A process sees the device only when it was granted it, as it does all of sys/ that acts."""
+    pid = await world.spawn("wait 500 s")
+    path = f"proc/{pid}/root/sys/check"
+    assert "check" not in await world.tree.names(f"proc/{pid}/root/sys")
+    with refused(errno.EACCES):
+        await world.open(path, os.O_RDWR)
+    await world.write(f"proc/{pid}/ctl", "grant /sys/check\n")
+    assert json.loads(await world.ask(path, "script"))["available"] is True

@@ -27,6 +27,9 @@ STATUS = [
     "provider",
     "model",
     "tokens_used",
+    "cached_tokens",
+    "context_tokens",
+    "context_window",
     "context_budget",
     "cost_usd",
     "steps",
@@ -179,7 +182,7 @@ async def test_the_log_has_a_category_a_line(world: World) -> None:
     lines = (await text(world, pid, "log")).splitlines()
     heads = [re.match(r"\[ *\d+\.\d{3}s\] (think|tool|output|warning|step) ", line) for line in lines]
     words = [head[1] for head in heads if head]
-    assert words == ["step", "tool", "output", "step"]
+    assert words == ["step", "tool", "output", "step", "think", "think"]
     pid = await world.done("call: no_such_tool {}")
     assert "warning" in await text(world, pid, "log")
 

@@ -94,6 +94,12 @@ async def test_lib_shows_what_the_loaders_see(world: World) -> None:
         assert await world.read(f"lib/{path}") == (ROOT / path).read_bytes()
 
 
+PROVIDER_FIELDS = (
+    *("name", "driver", "state", "available", "reason", "default_model"),
+    *("latency_ms", "calls", "failures", "running", "waiting", "last_error"),
+)
+
+
 @holds("sys/version", "sys/uptime", "sys/stats", "sys/limits", "sys/config", "sys/providers")
 async def test_sys_tells_what_the_system_is(world: World) -> None:
     """Version, seconds since the start, counts, every limit, the settings, and who can be asked."""
@@ -109,7 +115,9 @@ async def test_sys_tells_what_the_system_is(world: World) -> None:
     assert config["roots"] == [str(world.host)]
     assert config["fs_write"] is False
     providers = {row["name"]: row for row in await world.lines("sys/providers")}
-    assert providers["script"] == {"name": "script", "driver": "script", "available": True, "reason": ""}
+    script = providers["script"]
+    assert [script[name] for name in PROVIDER_FIELDS[:5]] == ["script", "script", "ready", True, ""]
+    assert all(set(PROVIDER_FIELDS) <= set(row) or not row["available"] for row in providers.values())
     assert set(await world.tree.names("dev/llm")) <= set(providers)
 
 
