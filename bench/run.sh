@@ -30,5 +30,5 @@ case " $* " in
 esac
 PYTHONPATH=$root python -m bench.log --langgraph "$langgraph" "$@"
 PYTHONPATH=$root python -m bench.models "$@"
-PYTHONPATH=$root python -m bench.models.cancel
+PYTHONPATH=$root python -m bench.models.cancel "$@"
 PYTHONPATH=$root python -m bench.run --programs "$programs" "$@"

@@ -128,8 +128,10 @@ def measure(setting: Setting, rounds: int) -> str:
 def main() -> int:
     """Measure and print; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench.models.cancel", allow_abbrev=False)
+    parser.add_argument("--quick", action="store_true", help="one call of each kind, to see that it works")
     parser.add_argument("--rounds", type=int, default=20, help="calls of each kind (default 20)")
-    rounds: int = parser.parse_args().rounds
+    options, _others = parser.parse_known_args()
+    rounds: int = 1 if options.quick else options.rounds
     try:
         with (
             tempfile.TemporaryDirectory(prefix="rnixfs-bench-", ignore_cleanup_errors=True) as folder,
