@@ -20,7 +20,7 @@ from rnixfs.state.memory import MemoryStore
 from rnixfs.state.opening import LEVELS
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SECONDS = 110  # a quick round takes about four on an idle machine
+SECONDS = 300  # a quick round takes about twenty on an idle machine
 LEAVE_SECONDS = 45
 
 
