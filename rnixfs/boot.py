@@ -154,6 +154,7 @@ async def serve(settings: Settings, options: Options, report: Report, state: Log
                 report.tell("ready")
                 log.info("mounted at %s", settings.mountpoint)
                 nursery.start_soon(_until_signal, system, signals)
+                system.servers.autostart()
                 nursery.start_soon(system.kernel.init.run)
                 nursery.start_soon(_keep_journals, system)
                 nursery.start_soon(_keep_small, system)

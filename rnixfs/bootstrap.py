@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
 
 from rnixfs import shipped
@@ -19,10 +20,11 @@ from rnixfs.drivers.claude import ClaudeCli
 from rnixfs.drivers.cursor import CursorCli
 from rnixfs.drivers.files import Edit, Glob, Grep
 from rnixfs.drivers.http import DIALECTS, HttpModel
+from rnixfs.drivers.mcp import McpTransports
 from rnixfs.drivers.query import Query, size_of
 from rnixfs.drivers.script import ScriptModel
 from rnixfs.drivers.shell import Shell
-from rnixfs.errors import SyscallError
+from rnixfs.errors import Code, SyscallError
 from rnixfs.exchange import DeviceNode
 from rnixfs.hostdir import host_roots
 from rnixfs.initsource import init_plan
@@ -31,6 +33,8 @@ from rnixfs.keyed import KeyedDevice
 from rnixfs.launch import EDIT, AgentLauncher
 from rnixfs.libdir import lib_dir
 from rnixfs.loader import Library, Shelf
+from rnixfs.mcp.sampling import to_request, to_result
+from rnixfs.mcp.shelf import ServerShelf
 from rnixfs.model import Model
 from rnixfs.modelshelf import Models
 from rnixfs.mountfiles import McpDir
@@ -106,6 +110,16 @@ class System:
         )
         self.kernel = Kernel(launcher if launcher is not None else _Late(self), self.log, dict(settings.env))
         self.kernel.init.load = lambda: init_plan(self._shelf())
+        mounts = self.kernel.mounts
+        self.servers = ServerShelf(self.library, mounts, self.whereabouts, settings.env)
+        mounts.configured = self.servers.configured
+        mcp = McpTransports(
+            self.children,
+            lambda job: self.kernel.start(job),
+            lambda pid: self.whereabouts(Caller(0, 0, pid)),
+            self._sample,
+        )
+        self.kernel.mounts.transports |= {"stdio": mcp, "http": mcp}
         self.pipes = Pipes(self.kernel)
         self.kernel.root = self._tree()
         self.restored = restore(self.kernel)
@@ -146,6 +160,29 @@ class System:
         process = self.kernel.processes.get(caller.agent)
         return not caller.agent or (process is not None and process.rights.permits(path))
 
+    async def _sample(self, owner: int, wish: dict[str, Any]) -> dict[str, Any]:
+        """Have the model of a mount's owner answer its server; the owner pays.
+
+        Raises:
+            SyscallError: INVALID for a wish that no model here can grant, and what the model says.
+        """
+        request = to_request(wish)
+        process = self.kernel.processes.get(owner)
+        if process is None:
+            shelf, name = self._shelf(), ""
+        else:
+            shelf, name = self.library.for_cwd(process.launch.place.cwd), process.launch.provider
+            request = msgspec.structs.replace(request, model=process.launch.model)
+        name = name or shelf.providers()[0].default_provider or self.models.first_available(shelf)
+        service = self.models.service(shelf, name)
+        if service is None:
+            raise SyscallError(Code.NOT_FOUND, f"there is no provider {name!r} to answer the server")
+        answer = await service.ask(request, owner)
+        if process is not None and process.live:
+            spent = {"tokens_used": answer.tokens_used, "cost_usd": answer.cost_usd}
+            self.kernel.happen(process, "spent", spent)
+        return to_result(answer)
+
     def launcher(self) -> Launcher:
         """What resolves spawn requests."""
         return AgentLauncher(self.library, self.models, self.home, self._mountpoint)
@@ -185,6 +222,7 @@ class System:
                     self._config,
                     LogFiles(self._query(), self.collect_all, self._log_stats),
                     self._check(),
+                    lambda: self.servers.rows(self._shelf()),
                 ),
             },
         )
@@ -234,10 +272,14 @@ class System:
             "fs_write": self.settings.fs_write,
             "mountpoint": self.settings.mountpoint,
             "config": [source.folder for source in shown.sources],
-            "warnings": (*self._wrong_places, *shown.providers_shown()[1]),
+            "warnings": self._warnings(shown),
             "log": self._log_file(),
             "store": self.settings.store.shown(),
         }
+
+    def _warnings(self, shown: Shelf) -> tuple[str, ...]:
+        files = (*shown.providers_shown()[1], *shown.servers_shown()[1])
+        return (*self._wrong_places, *dict.fromkeys(files))
 
     def _model(self, entry: ProviderConfig) -> Model | None:
         make = _MODELS.get(entry.driver)

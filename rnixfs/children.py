@@ -14,6 +14,9 @@ program would stay.)
 
 The leader of a run is not reaped before everybody else is gone: as long as it is a zombie its number, which
 names the session and the process group, is given to nobody else.
+
+Over 400 lines because the two kinds of runs, to a program's end and in a conversation, share how all that
+belongs to one is ended, which must be seen at a glance.
 """
 
 import contextlib
@@ -26,7 +29,7 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import trio
 
@@ -38,6 +41,7 @@ _STRAY_SECONDS = 30.0  # how long a zombie that nobody knows must wait for its o
 _log = logging.getLogger(__name__)
 
 Give = Callable[[bytes], None]
+Converse = Callable[[trio.Process], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,7 +180,7 @@ class Children:
             )
         if not program:
             raise SyscallError(Code.TIMEOUT, f"cannot look at {cwd} within {timeout} s; is a disk stuck?")
-        run = await self._start(argv, program, cwd, env, agent, stdin, stderr is None)
+        run = await self._start(argv, program, cwd, env, agent, bool(stdin), stderr is None)
         try:
             timed_out = await self._attend(run, _Talk(stdin, stdout, stderr), began + timeout, grace)
         finally:
@@ -185,6 +189,85 @@ class Children:
         duration = round((trio.current_time() - began) * 1000)
         return Ended(-signal.SIGKILL if returncode is None else returncode, timed_out, duration)
 
+    async def converse(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str,
+        env: Mapping[str, str],
+        agent: int = 0,
+        talk: Converse,
+        leave: float,
+        grace: float = limits.CHILD_GRACE_SECONDS,
+    ) -> Ended:
+        """Run a program that is talked with, to its end, and end all that it left.
+
+        Args:
+            argv: as for `run`; so are `cwd`, `env`, `agent` and `grace`.
+            cwd: the folder it starts in.
+            env: its whole environment.
+            agent: pid of the agent it runs for, 0 for nobody.
+            talk: gets the program with its three pipes. When it returns or raises, when the program has
+                ended or the caller is cancelled, the program's input is closed and it is ended.
+            leave: seconds that it may take to end by itself after its input was closed.
+            grace: seconds from TERM to KILL.
+
+        Raises:
+            SyscallError: as for `run`, when it cannot be started.
+            Exception: whatever `talk` raised; the program is ended first.
+        """
+        hostprogram.check(argv, env)
+        began = trio.current_time()
+        program = await trio.to_thread.run_sync(hostprogram.find, argv[0], cwd, env, abandon_on_cancel=True)
+        run = await self._start(argv, program, cwd, env, agent, talks=True, one_pipe=False)
+        try:
+            await self._converse(run, talk, leave, grace)
+        finally:
+            self._forget(run)
+        returncode = run.process.returncode
+        duration = round((trio.current_time() - began) * 1000)
+        return Ended(-signal.SIGKILL if returncode is None else returncode, False, duration)
+
+    async def _converse(self, run: _Run, talk: Converse, leave: float, grace: float) -> None:
+        failure: Exception | None = None
+        said = trio.Event()
+
+        async def speak(enough: trio.CancelScope) -> None:
+            nonlocal failure
+            try:
+                await talk(run.process)
+            except Exception as error:
+                failure = error
+            said.set()
+            enough.cancel()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(speak, nursery.cancel_scope)
+                await run.leader_ended()
+                # Others may hold the pipes.
+                with trio.move_on_after(limits.CHILD_LINGER_SECONDS):
+                    await said.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.move_on_after(leave + grace + 2 * limits.CHILD_KILL_SECONDS, shield=True):
+                await self._see_off(run, leave, grace)
+        if failure is not None:
+            raise failure
+
+    async def _see_off(self, run: _Run, leave: float, grace: float) -> None:
+        """Close the input of a program, and end everybody of the run who does not end by that."""
+        assert run.process.stdin is not None
+        assert run.process.stdout is not None
+        assert run.process.stderr is not None
+        await run.process.stdin.aclose()
+        with trio.move_on_after(leave):
+            await run.leader_ended()
+        await self._end(run, grace)
+        await run.process.wait()
+        await run.process.stdout.aclose()
+        await run.process.stderr.aclose()
+
     async def _start(
         self,
         argv: Sequence[str],
@@ -192,7 +275,7 @@ class Children:
         cwd: str,
         env: Mapping[str, str],
         agent: int,
-        stdin: bytes,
+        talks: bool,
         one_pipe: bool,
     ) -> _Run:
         mark = secrets.token_hex(8)
@@ -205,7 +288,7 @@ class Children:
                 executable=program,
                 cwd=cwd,
                 env={**env, **self._marks, hosttable.MARK: mark},
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if one_pipe else subprocess.PIPE,
                 start_new_session=True,

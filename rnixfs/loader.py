@@ -1,8 +1,10 @@
-"""Finds agents, skills and providers in folders, and keeps what it has parsed.
+"""Finds agents, skills, providers and MCP servers in folders, and keeps what it has parsed.
 
 A library has folders of its own (built in, then the user's) and, for a working folder, the `.rnix` folder
 found in it or above it. A name found in a later folder hides the same name in earlier ones, also when what
 is there cannot be read: falling back to another agent of that name would run something else than meant.
+
+Over 400 lines for the four kinds of things that lie in the same folders and are read by the same rules.
 """
 
 import dataclasses
@@ -11,7 +13,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rnixfs import limits
 from rnixfs.configfile import Cache, find_project, foreign, read_text
@@ -24,9 +26,13 @@ from rnixfs.manifest import (
     parse_skill,
     parse_skill_head,
 )
+from rnixfs.mcp import configmerge
+from rnixfs.mcp.config import ServerConfig, ServersFile, parse_mcp
 from rnixfs.providermerge import merge, problems, restrict_project
 from rnixfs.providers import BUILT_IN, ProvidersFile, parse_providers
 from rnixfs.yamlread import clip, nearest
+
+_File = TypeVar("_File")
 
 
 class Shelved(enum.StrEnum):
@@ -56,7 +62,7 @@ class Origin(enum.StrEnum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Source:
-    """A folder with `agents/`, `skills/` and `providers.yaml`."""
+    """A folder with `agents/`, `skills/`, `providers.yaml` and `mcp.yaml`."""
 
     origin: Origin
     folder: str
@@ -110,7 +116,8 @@ class Library:
 
     Args:
         folders: those that count everywhere: built in, then the user's.
-        trusted: folders whose projects may name programs, scripts and other machines in providers.yaml.
+        trusted: folders whose projects may name programs, scripts and other machines in providers.yaml and
+            mcp.yaml.
     """
 
     def __init__(self, folders: Sequence[Path], trusted: Sequence[Path] = ()) -> None:
@@ -172,6 +179,10 @@ class Shelf:
         self._trusted = trusted
         self.sources = sources
         self.warnings = warnings
+
+    def only(self, sources: tuple[Source, ...]) -> "Shelf":
+        """The same with these folders alone."""
+        return Shelf(self._cache, sources, trusted=self._trusted)
 
     @property
     def trusted(self) -> bool:
@@ -322,24 +333,81 @@ class Shelf:
             return BUILT_IN, (*self.warnings, error.reason), error.reason
 
     def _providers_of(self, source: Source) -> tuple[ProvidersFile, tuple[str, ...]]:
-        path = os.path.join(source.folder, "providers.yaml")
+        return self._file_of(source, "providers.yaml", parse_providers, ProvidersFile())
 
-        def parse(path: str) -> ProvidersFile:
-            return parse_providers(read_text(source.folder, path, limits.CONFIG_FILE_MAX), path)
+    # --- MCP servers ---
+
+    def servers(self) -> tuple[ServersFile, tuple[str, ...]]:
+        """All MCP servers of `mcp.yaml`, the user's and the project's, and warnings about what was left out.
+
+        A file that has become wrong counts as it was before, as for `providers`.
+
+        Raises:
+            SyscallError: INVALID with the file, the line and what is wrong there, where it was never right.
+        """
+        merged, warnings = ServersFile(), list(self.warnings)
+        for source in self.sources:
+            if source.origin is Origin.BUILT_IN:
+                continue
+            found, wrong = self._file_of(source, "mcp.yaml", parse_mcp, ServersFile())
+            warnings.extend(wrong)
+            if source.origin is Origin.PROJECT:
+                path = os.path.join(source.folder, "mcp.yaml")
+                found, dropped = configmerge.restrict_project(found, path, trusted=self._trusted)
+                warnings.extend(dropped)
+            merged = configmerge.merge(merged, found)
+        return merged, tuple(warnings)
+
+    def servers_shown(self) -> tuple[ServersFile, tuple[str, ...]]:
+        """The same for those who only look: none where a file is wrong, and a warning that says why."""
+        try:
+            return self.servers()
+        except SyscallError as error:
+            return ServersFile(), (*self.warnings, error.reason)
+
+    def server(self, name: str, by: str = "") -> ServerConfig:
+        """An MCP server by name.
+
+        Args:
+            name: as `mcp.yaml` has it.
+            by: what names it, for the message.
+
+        Raises:
+            SyscallError: NOT_FOUND with the names there are and why one of that name is not used; INVALID
+                where a file is wrong.
+        """
+        file, warnings = self.servers()
+        found = file.named(name)
+        if found is not None:
+            return found
+        names = file.names()
+        there = f"there are: {', '.join(names)}" if names else "mcp.yaml names none"
+        left_out = "".join(f"; {one}" for one in warnings if f"MCP server {name!r}" in one)
+        what = f"{by}no MCP server {name!r}; {there}{nearest(name, names)}{left_out}"
+        raise SyscallError(Code.NOT_FOUND, what)
+
+    # --- shared ---
+
+    def _file_of(
+        self, source: Source, name: str, parser: Callable[[str, str], _File], nothing: _File
+    ) -> tuple[_File, tuple[str, ...]]:
+        """A file of configuration, as it was before where it has become wrong, and a warning then."""
+        path = os.path.join(source.folder, name)
+
+        def parse(path: str) -> _File:
+            return parser(read_text(source.folder, path, limits.CONFIG_FILE_MAX), path)
 
         try:
-            found: ProvidersFile = self._cache.get(path, parse, "providers")
+            found: _File = self._cache.get(path, parse, name)
         except (FileNotFoundError, NotADirectoryError):
-            return ProvidersFile(), ()
+            return nothing, ()
         except OSError as error:
             located = _located(error, path)
-            former: ProvidersFile | None = self._cache.last_good(path, "providers")
+            former: _File | None = self._cache.last_good(path, name)
             if former is None:
                 raise located from None
             return former, (f"{located.reason} (until then the file counts as it was before)",)
         return found, ()
-
-    # --- shared ---
 
     def _load(self, what: Shelved, folder: str, parse: Callable[[str], Any], kind: object) -> Any:
         path = os.path.join(folder, what.main)

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from rnixfs.errors import invalid, not_found
-from rnixfs.mounts import CTL, ROOT, Mount, MountTable
+from rnixfs.errors import Code, SyscallError, invalid, not_found
+from rnixfs.mounts import CTL, ROOT, Mount, MountTable, Stage, check_common_name, check_mount_name
 from rnixfs.node import CommandRow, Control, Dir, Document, File, Node
 from rnixfs.types import Caller, Kind, Stat
 
@@ -63,7 +63,12 @@ class MountDir(Dir):
 
     def _root(self, name: str) -> Dir:
         if self._mount.root is None:
-            raise not_found(f"{ROOT}{self._mount.name}/{name} (the mount is {self._mount.stage})")
+            path, stage = f"{ROOT}{self._mount.name}/{name}", self._mount.stage
+            if stage is Stage.RESTARTING:
+                status = f"{ROOT}{self._mount.name}/status"
+                why = f"the mount of {path} is {stage}; try again later, {status} says why"
+                raise SyscallError(Code.SERVICE_UNAVAILABLE, why)
+            raise not_found(f"{path} (the mount is {stage})")
         return self._mount.root
 
     def lookup(self, name: str, caller: Caller) -> Node:
@@ -90,23 +95,44 @@ class MountDir(Dir):
 def _commands(table: MountTable) -> dict[str, CommandRow]:
     def mount(caller: Caller, rest: str) -> None:
         name, _, text = rest.partition(" ")
-        table.begin(name, _config(text), caller)
+        if not name:
+            raise invalid("mount takes a name and a JSON object, or the name of a server of mcp.yaml")
+        check_common_name(name)
+        table.begin(name, _config(table, name, text, caller), caller)
 
     def unmount(caller: Caller, rest: str) -> None:
         table.drop(rest, caller)
 
     rows = [
-        CommandRow("mount NAME JSON", "connect to a server; NAME/status tells how it goes", mount),
+        CommandRow(
+            "mount NAME [JSON]",
+            "connect to a server, without JSON to NAME of mcp.yaml; NAME/status tells how it goes",
+            mount,
+        ),
         CommandRow("unmount NAME", "close the connection and take the folder away", unmount),
     ]
     return {row.usage.partition(" ")[0]: row for row in rows}
 
 
-def _config(text: str) -> dict[str, Any]:
+def _config(table: MountTable, name: str, text: str, caller: Caller) -> dict[str, Any]:
+    """What is mounted: the server of that name in mcp.yaml, that of `server`, or what JSON says."""
+    if not text.strip():
+        return table.configured(check_mount_name(name), caller)
+    config = _json(text)
+    if "server" not in config:
+        return config
+    if len(config) > 1 or not isinstance(config["server"], str):
+        raise invalid('"server" is the name of a server of mcp.yaml, and stands alone: {"server": "time"}')
+    return table.configured(config["server"], caller)
+
+
+def _json(text: str) -> dict[str, Any]:
     try:
         config = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
         raise invalid(f"mount takes a name and a JSON object, but after the name: {error}") from None
     if not isinstance(config, dict):
-        raise invalid('mount takes a name and a JSON object such as {"type": …}')
+        raise invalid(
+            'mount takes a name and a JSON object such as {"command": "mcp-server-time"} or {"url": …}'
+        )
     return config

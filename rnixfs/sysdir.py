@@ -39,6 +39,7 @@ def sys_dir(
     config: Callable[[], dict[str, Any]],
     log: LogFiles | None = None,
     check: Node | None = None,
+    servers: Callable[[], list[dict[str, object]]] | None = None,
 ) -> Dir:
     """The folder `sys/`.
 
@@ -48,6 +49,7 @@ def sys_dir(
         config: the settings in force.
         log: what is known of the log, and can be done to it; None leaves that out.
         check: the device that asks providers; None leaves it out.
+        servers: the MCP servers of the configuration and their mounts; None leaves that out.
     """
     started = time.time_ns()
     monotonic = time.monotonic()
@@ -78,13 +80,20 @@ def sys_dir(
             "stats": Document("sys/stats", stats, always),
             "limits": Document("sys/limits", _limits, always),
             "config": Document("sys/config", lambda: json_line(config()), always),
-            "providers": Document("sys/providers", lambda: b"".join(map(json_line, providers())), always),
+            "providers": _rows("sys/providers", providers, always),
             **({"check": check} if check is not None else {}),
+            **({"mcp": _rows("sys/mcp", servers)} if servers is not None else {}),
             "init": Document("sys/init", kernel.init.document, kernel.init.changed),
             **({"query": log.query} if log is not None else {}),
             "ctl": _ctl(kernel, log),
         },
     )
+
+
+def _rows(
+    key: str, rows: Callable[[], list[dict[str, object]]], changed: Callable[[], int] = time.time_ns
+) -> Node:
+    return Document(key, lambda: b"".join(map(json_line, rows())), changed)
 
 
 def _limits() -> bytes:

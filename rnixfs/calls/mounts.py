@@ -5,11 +5,17 @@ from typing import Any
 import trio
 
 from rnixfs.calls.base import Calls
-from rnixfs.mounts import CTL, ROOT
+from rnixfs.mounts import CTL, ROOT, check_common_name, name_of
 
 
 class MountCalls(Calls):
     """Mount, Unmount, UnmountAll; they need the right to `/mnt/mcp/ctl`."""
+
+    @property
+    def mounted(self) -> tuple[object, ...]:
+        """What of the mounts the process may use; it is another whenever a listing of their tools changes."""
+        rights, mounts = self._process.rights, self._kernel.mounts
+        return tuple(mounts.stamp(name) for name in mounts.names() if rights.permits(ROOT + name))
 
     async def mount(self, path: str, config: dict[str, Any]) -> None:
         """Connect to a server and show it; what a process mounted goes when it ends.
@@ -27,6 +33,7 @@ class MountCalls(Calls):
         # The rest of the configuration may hold secrets.
         with self._call("Mount", path=path, type=str(config.get("type"))):
             self._check_right()
+            check_common_name(name_of(path))
             await self._kernel.mounts.mount(path, config, self._process.caller)
 
     async def unmount(self, path: str) -> None:

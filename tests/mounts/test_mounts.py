@@ -12,7 +12,7 @@ import trio
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, invalid
-from rnixfs.mounts import name_of
+from rnixfs.mounts import LeftError, name_of
 from rnixfs.node import Dir, FixedDir
 from rnixfs.proc.signals import Signal
 from rnixfs.state.store import Log, Record
@@ -29,15 +29,22 @@ class Fake:
         failure: what connecting raises.
         shield: whether no cancellation reaches it while it connects.
         slow: seconds that closing takes.
+        restart: when it is to be connected again.
     """
 
     gate: trio.Event | None = None
     failure: Exception | None = None
     shield: bool = False
     slow: float = 0.0
+    restart: str = "never"
+    connect_seconds: float = 30.0
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     happened: list[str] = dataclasses.field(default_factory=list)
     dies: trio.Event = dataclasses.field(default_factory=trio.Event)
+    death: Exception = dataclasses.field(default_factory=lambda: ConnectionResetError("the server went away"))
+    owner: int = -1
+    connected_at: float = 0.0
+    connected: trio.Event = dataclasses.field(default_factory=trio.Event)
 
     def __call__(self, name: str, config: dict[str, Any]) -> "Fake":
         """Make the transport."""
@@ -46,9 +53,17 @@ class Fake:
         self.config = config
         return self
 
+    def details(self) -> dict[str, Any]:
+        """What the status shows of it."""
+        return {"connections": self.happened.count("connect")}
+
     @contextlib.asynccontextmanager
-    async def connect(self) -> AsyncIterator[Dir]:
+    async def connect(self, owner: int) -> AsyncIterator[Dir]:
+        self.owner = owner
         self.happened.append("connect")
+        self.connected_at = trio.current_time()
+        if self.failure is None:
+            self.connected.set()
         try:
             with trio.CancelScope(shield=self.shield):
                 if self.gate is not None:
@@ -65,7 +80,8 @@ class Fake:
 
     async def _listen(self) -> None:
         await self.dies.wait()
-        raise ConnectionResetError("the server went away")
+        self.dies = trio.Event()
+        raise self.death
 
 
 @pytest.fixture
@@ -155,7 +171,8 @@ async def test_a_server_that_goes_away_fails_its_mount(lab, autojump_clock, serv
     ("line", "code", "words"),
     [
         ("mount", Code.INVALID, "mount takes a name and a JSON object"),
-        ("mount time", Code.INVALID, "a name and a JSON object"),
+        ("mount time", Code.NOT_FOUND, "no MCP server 'time'"),
+        ("mount 7-time {}", Code.INVALID, "begins with a number and -"),
         ("mount time {", Code.INVALID, "a name and a JSON object"),
         ("mount time []", Code.INVALID, "a JSON object such as"),
         ("mount time {}", Code.INVALID, "not None; there are: fake"),
@@ -442,3 +459,139 @@ async def test_each_change_of_a_mount_is_an_event(lab, autojump_clock, server):
         ("mount_failed", 0),
     ]
     assert "secret" not in str(every(lab.kernel.log))
+
+
+# --- mounts that come back ---
+
+
+async def seconds_until_ready(lab: Lab, server: Fake, kill: bool = True) -> float:
+    """End a connection, and say how long the next one takes to come."""
+    server.connected = trio.Event()
+    if kill:
+        server.dies.set()
+    await settle()
+    began = trio.current_time()
+    with trio.move_on_after(2 * limits.MOUNT_RESTART_MAX_SECONDS):
+        await server.connected.wait()
+        await settle()
+    assert state(lab, "time")[0] == "ready"
+    return server.connected_at - began
+
+
+async def test_the_pause_before_a_restart_doubles(lab, autojump_clock, server):
+    """From one second to a minute; after a minute of health it begins anew."""
+    server.restart = "on-failure"
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await settle()
+    pauses = [await seconds_until_ready(lab, server) for _ in range(8)]
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+    await trio.sleep(limits.MOUNT_HEALTHY_SECONDS)
+    assert await seconds_until_ready(lab, server) == 1
+    status = json.loads(lab.read("/mnt/mcp/time/status"))
+    assert (status["state"], status["reason"], status["connections"]) == ("ready", "", 10)
+
+
+async def test_what_a_server_shows_stays_until_it_is_back(lab, autojump_clock, server):
+    """The status says why it is away, and that is an event, once for each reason."""
+    server.restart = "on-failure"
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await settle()
+    server.failure = OSError(111, "refused")
+    server.dies.set()
+    await settle()
+    assert state(lab, "time") == ("restarting", "ConnectionResetError: the server went away")
+    assert lab.read("/mnt/mcp/time/hello") == "from the server\n"
+    await trio.sleep(100)
+    assert state(lab, "time") == ("restarting", "ConnectionRefusedError: [Errno 111] refused")
+    server.failure = None
+    await seconds_until_ready(lab, server, kill=False)
+
+
+async def test_a_server_that_never_started_is_tried_again(lab, autojump_clock, server):
+    """Its names are not there yet, and say so with the errno for trying again."""
+    server.restart, server.failure = "on-failure", OSError(111, "refused")
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await settle()
+    assert state(lab, "time")[0] == "restarting"
+    assert lab.names("/mnt/mcp/time") == ["status"]
+    with refused(Code.SERVICE_UNAVAILABLE, "try again later"):
+        lab.node("/mnt/mcp/time/hello")
+    server.failure = None
+    await seconds_until_ready(lab, server, kill=False)
+    assert lab.read("/mnt/mcp/time/hello") == "from the server\n"
+
+
+async def test_a_server_that_does_not_answer_is_tried_again(lab, autojump_clock, server):
+    """After its own time limit."""
+    server.restart, server.gate, server.connect_seconds = "always", trio.Event(), 5.0
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await trio.sleep(5.5)
+    assert state(lab, "time") == ("restarting", "it did not connect within 5 s")
+    server.gate.set()
+    await seconds_until_ready(lab, server, kill=False)
+
+
+@pytest.mark.parametrize(
+    ("restart", "death", "then"),
+    [
+        ("never", OSError(5, "gone"), "failed"),
+        ("on-failure", OSError(5, "gone"), "ready"),
+        ("always", OSError(5, "gone"), "ready"),
+        ("never", LeftError(Code.DRIVER, "it left"), "failed"),
+        ("on-failure", LeftError(Code.DRIVER, "it left"), "failed"),
+        ("always", LeftError(Code.DRIVER, "it left"), "ready"),
+        ("always", invalid("wrong configuration"), "failed"),
+    ],
+)
+async def test_when_a_mount_comes_back(lab, autojump_clock, server, restart, death, then):
+    """As it was asked for; what is wrong with the configuration is not tried again."""
+    server.restart, server.death = restart, death
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await settle()
+    server.dies.set()
+    await trio.sleep(2)
+    assert state(lab, "time")[0] == then
+
+
+async def test_a_call_does_not_wait_for_restarts(lab, autojump_clock, server):
+    """It fails with the first attempt, and nothing is left."""
+    server.restart, server.failure = "always", OSError(111, "refused")
+    process, sys = await lab.puppet()
+    with refused(Code.DRIVER, "refused"):
+        await sys.mount("/mnt/mcp/time", FAKE)
+    assert lab.names("/mnt/mcp") == ["ctl"]
+    await trio.sleep(1000)
+    assert server.happened == ["connect", "closed"]
+    assert server.owner == process.pid
+
+
+async def test_unmounting_ends_the_wait_for_a_restart(lab, autojump_clock, server):
+    """At once, and no other attempt is made."""
+    server.restart = "always"
+    lab.write("/mnt/mcp/ctl", 'mount time {"type": "fake"}\n')
+    await settle()
+    server.dies.set()
+    await settle()
+    before = trio.current_time()
+    lab.write("/mnt/mcp/ctl", "unmount time\n")
+    await trio.sleep(1000)
+    assert server.happened == ["connect", "closed"]
+    assert trio.current_time() - before == 1000
+
+
+@pytest.mark.parametrize(
+    ("config", "kind"),
+    [
+        ({"command": "x"}, "stdio"),
+        ({"url": "http://x/"}, "http"),
+        ({"url": "http://x/", "type": "streamable-http"}, "http"),
+        ({"command": "x", "type": "fake"}, "fake"),
+    ],
+)
+async def test_the_type_follows_from_the_configuration(lab, autojump_clock, server, config, kind):
+    """Where it is not named."""
+    lab.kernel.mounts.transports |= {"stdio": server, "http": server}
+    lab.write("/mnt/mcp/ctl", f"mount time {json.dumps(config)}\n")
+    await settle()
+    assert json.loads(lab.read("/mnt/mcp/time/status"))["type"] == kind
+    assert server.config == {name: value for name, value in config.items() if name != "type"}
