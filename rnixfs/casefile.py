@@ -30,13 +30,14 @@ from rnixfs.caserecord import record_case
 from rnixfs.drivers.script import ScriptModel
 from rnixfs.errors import Code, SyscallError, printable
 from rnixfs.kernel import Kernel
-from rnixfs.llm import ModelAnswer, ModelRequest, ToolCall
+from rnixfs.llm import ModelAnswer, ModelRequest, ToolCall, ToolSpec
 from rnixfs.modelshelf import Models
 from rnixfs.proc.process import Process
 from rnixfs.proc.progress import Done
 from rnixfs.proc.state import Exit
+from rnixfs.programs.mcptools import is_servers
 from rnixfs.programs.reason import LiveHands, reason
-from rnixfs.programs.tools import Tool, fail
+from rnixfs.programs.tools import Tool, fail, with_servers
 from rnixfs.recordedstep import place_of
 from rnixfs.relaunch import MakeSystem, relaunch, usual_system
 from rnixfs.state.memory import MemoryStore
@@ -94,6 +95,20 @@ class _Hands(LiveHands):
         self._kernel = kernel
         self._live = live
 
+    async def outfit(self, sys: Syscalls) -> tuple[bool, dict[str, Tool]]:
+        native, tools = await super().outfit(sys)
+        return native, tools if self._live else with_servers(tools, self._of_servers())
+
+    def _of_servers(self) -> dict[str, Tool]:
+        """The tools of MCP servers that the case has results of: none is mounted to be asked for its own."""
+        results = [one for met in self._case.met.values() for one in met.results]
+        names = {
+            one.tool for one in results if is_servers(one.tool) and not one.error.startswith("NOT_FOUND")
+        }
+        return {
+            name: Tool(ToolSpec(name, "", {"type": "object"}), _unasked, False, "/mnt/mcp") for name in names
+        }
+
     async def heard(self, sys: Syscalls) -> tuple[list[str], list[tuple[int, str]]]:
         await trio.lowlevel.checkpoint()
         before = self._case.met.get(sys.usage[0] + 1, Met()).before
@@ -127,6 +142,10 @@ class _Hands(LiveHands):
         return Done(call.id, call.name, call.arguments, found.text, found.error, 0, device)
 
 
+async def _unasked(_sys: Syscalls, _arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
+    raise SyscallError(Code.NOT_PERMITTED, "a tool of a case does nothing")
+
+
 async def run_case(
     case: Case, cwd: str, *, live: bool = False, make_system: MakeSystem = usual_system
 ) -> list[Deviation]:
@@ -150,6 +169,7 @@ async def run_case(
 
 async def _played(case: Case, system: System, cwd: str, live: bool) -> Process:
     kernel = system.kernel
+    kernel.servers.off = not live
     model = ScriptModel(SCRIPT, [case.scenario])
     models = Models(lambda entry: model if entry.name == SCRIPT else None, kernel.start)
     request = msgspec.structs.replace(case.request, cwd=cwd)

@@ -30,6 +30,7 @@ from rnixfs.proc.init import Init
 from rnixfs.proc.process import SHUT_DOWN, STOPPED, Launch, Process
 from rnixfs.proc.request import SpawnRequest
 from rnixfs.proc.runs import Runs
+from rnixfs.proc.servers import Servers
 from rnixfs.proc.signals import Disposition, Signal
 from rnixfs.proc.state import Event, Exit, ExitCode, State, advance
 from rnixfs.proc.traced import Traced, flag_names
@@ -91,6 +92,7 @@ class Kernel:
         self.channels = Channels(self)
         self.groups = Groups(self)
         self.mounts = MountTable(self.start, self.emit, self._rules)
+        self.servers = Servers(self)
         self.init = Init(self)
 
     # --- life of the system ---
@@ -554,6 +556,8 @@ class Kernel:
         process.threads.release()
         process.signals.handled.clear()
         process.handlers.clear()
+        if reason != SHUT_DOWN:  # `suspend_all` unmounts, and waits until all is closed
+            self.servers.down(process)
         process.touch()
         process.news.fire()
 

@@ -13,6 +13,7 @@ from rnixfs.libdir import lib_dir
 from rnixfs.llm import Fallback
 from rnixfs.loader import Agent, Library, Shelf, Skill
 from rnixfs.manifest import UNRESTRICTED, whitelist
+from rnixfs.mcp.places import ROOT
 from rnixfs.modelshelf import Models
 from rnixfs.node import Dir, Node
 from rnixfs.proc.birth import Birth
@@ -57,6 +58,7 @@ class AgentLauncher:
         skills = shelf.skills_of(agent, request.skills)
         provider = self._provider(request, agent, parent, shelf)
         fallback = self._fallback(request, agent, parent, shelf, provider)
+        mcp = _servers(request, agent, parent, shelf)
         named = whitelist(agent.manifest, [skill.manifest for skill in skills])
         models = [provider, *(one.provider for one in fallback if one.provider)]
         allowed = _allowed(UNRESTRICTED if named is None else named, request, models)
@@ -76,6 +78,7 @@ class AgentLauncher:
             request=request,
             effort=request.effort or _of_provider(agent, provider, agent.manifest.reasoning_effort),
             fallback=fallback,
+            mcp=mcp,
         )
 
     def _supervisor(
@@ -111,8 +114,11 @@ class AgentLauncher:
         cwd = launch.place.cwd
         if not os.path.isdir(cwd):
             raise SyscallError(Code.NOT_FOUND, f"its working folder {cwd} is gone; make it again first")
+        shelf = self._library.for_cwd(cwd)
+        for server in launch.mcp:
+            shelf.server(server, "it needs an MCP server that is gone: ")
         if launch.provider and launch.supervisor is None:
-            self._models.check(self._library.for_cwd(cwd), launch.provider)
+            self._models.check(shelf, launch.provider)
 
     def _binds(self, place: Place, shelf: Shelf) -> dict[str, Node]:
         return {
@@ -189,6 +195,34 @@ def _check_permitted(parent: Process | None, provider: str) -> None:
     path = _path(provider)
     if parent is not None and not parent.rights.permits(path):
         raise denied(f"process {parent.pid} may not use {path}, so its child may not either")
+
+
+def _servers(request: SpawnRequest, agent: Agent, parent: Process | None, shelf: Shelf) -> tuple[str, ...]:
+    """The MCP servers that the agent names, but for those that the request leaves out.
+
+    Raises:
+        SyscallError: INVALID with the line of agent.yaml that names one that is not there; PERMISSION for one
+            that the parent may not use.
+    """
+    manifest, outer = agent.manifest, request.allowed_devices
+    found = [
+        name
+        for name in manifest.mcp
+        if outer is None or any(covers(one.rstrip("/") or "/", ROOT + name) for one in outer)
+    ]
+    for name in found:
+        try:
+            shelf.server(name)
+        except SyscallError as error:
+            if error.code is not Code.NOT_FOUND:
+                raise
+            raise invalid(f"{agent.folder}/agent.yaml:{manifest.mcp_line}: {error.reason}") from None
+        if parent is not None and not parent.rights.has_server(name):
+            raise denied(
+                f"process {parent.pid} may not use the MCP server {name!r} ({ROOT}{name}), so its child may "
+                "not either"
+            )
+    return tuple(found)
 
 
 def _of_provider(agent: Agent, provider: str, word: str) -> str:

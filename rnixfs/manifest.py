@@ -73,6 +73,7 @@ class AgentManifest:
         mcp: names of the MCP servers mounted for it.
         unused: fields it sets that this release takes and does not act on, for a warning.
         skills_line: the line of `skills`, for messages about them.
+        mcp_line: the line of `mcp`.
     """
 
     name: str
@@ -93,6 +94,7 @@ class AgentManifest:
     mcp: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     skills_line: int = 1
+    mcp_line: int = 1
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ def parse_agent(text: str, file: str, *, folder: str = "") -> AgentManifest:
         mcp=fields.texts("mcp", pattern=AGENT_NAME, right="the name of a server in mcp.yaml") or (),
         unused=tuple(name for name in _UNUSED_AGENT_FIELDS if name in fields),
         skills_line=fields.line_of("skills"),
+        mcp_line=fields.line_of("mcp"),
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from rnixfs.errors import Code, SyscallError, invalid
 from rnixfs.llm import Message, ModelAnswer
+from rnixfs.mcp.places import own_path
 from rnixfs.proc.birth import Birth, read_birth
 from rnixfs.proc.progress import Compacted, Done, StepEnd
 from rnixfs.proc.request import SpawnRequest
@@ -112,7 +113,8 @@ class Recording:
         rights: list[Rights] = []
         for one in reversed(self.ancestors):
             above = rights[0] if rights else None
-            rights.insert(0, Rights(one.birth.allowed_devices, above))
+            own = (own_path(0, server) for server in one.birth.mcp)  # their names count, not whose they were
+            rights.insert(0, Rights(one.birth.allowed_devices, above, own))
             for record in one.before:
                 change_rights(rights[0], record.event, record.data)
         return rights

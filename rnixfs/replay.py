@@ -106,6 +106,7 @@ async def _replay(
     clock = _Clock()
     store = _Store(recording.pid, clock)
     system = make_system(store, recording.birth.cwd)
+    system.kernel.servers.off = True
     past, _ = remake(Kernel(system.kernel.launcher, log), recording.pid)
     launch = revive(system, recording.birth) if recorded else _launch_today(system, recording)
     tape = Tape(recording, launch.model, native, recorded, late)

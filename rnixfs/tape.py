@@ -17,13 +17,15 @@ from rnixfs.difference import Difference, Pair
 from rnixfs.errors import Code, SyscallError
 from rnixfs.kernel import Kernel
 from rnixfs.llm import Message, ModelAnswer, ModelRequest, ToolCall
+from rnixfs.mcp.places import PREFIX
 from rnixfs.model import ModelError
 from rnixfs.proc.process import Process
 from rnixfs.proc.progress import Compacted, Done, StepEnd
 from rnixfs.proc.state import Exit, ExitCode
 from rnixfs.proc.view import Rights
+from rnixfs.programs.mcptools import is_servers
 from rnixfs.programs.reason import reason
-from rnixfs.programs.tools import Tool, collect
+from rnixfs.programs.tools import Tool, collect, with_servers
 from rnixfs.recordedstep import RIGHTS, Heard, Position, Step, Turn, place_of
 from rnixfs.recording import Recording, change_rights, ended_by_itself
 from rnixfs.syscalls import Syscalls
@@ -85,6 +87,7 @@ class Tape:
         self._late = late
         self._begun = self.at  # where the program was started
         self._stopping = False
+        self._told = ""  # what the request told of tools by which those of MCP servers were last made
         self._held: list[Turn] = []  # turns that come with the next event
 
     def clock(self) -> float:
@@ -135,7 +138,22 @@ class Tape:
         """The tools that the process has now."""
         if self._tools_of_log and self.recording.native is not None:
             return recordedtools.tools_at(self.recording, self.at, sys.may_use)
-        return await collect(sys)
+        # Those of MCP servers are those of the log in any case: no server is mounted for a rehearsal.
+        self._told = ""
+        return self.renewed(sys, await collect(sys))
+
+    def renewed(self, sys: Syscalls, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """The tools that the process has before a request: of MCP servers those that the log names there."""
+        step = self._step
+        if step is None or self.at.asked >= len(step.asked):
+            return tools
+        asked = step.asked[self.at.asked]
+        told = asked.tools or asked.system_prompt
+        if told == self._told or not (PREFIX in told or any(map(is_servers, tools))):
+            return tools
+        self._told = told
+        servers = recordedtools.tools_at(self.recording, self.at, sys.may_use)
+        return with_servers(tools, {name: one for name, one in servers.items() if is_servers(name)})
 
     def heard(self) -> tuple[list[str], list[tuple[int, str]]]:
         """What it hears before its step."""
@@ -374,6 +392,10 @@ class _Hands:
 
     async def outfit(self, sys: Syscalls) -> tuple[bool, dict[str, Tool]]:
         return self._tape.native, await self._tape.tools(sys)
+
+    async def renew(self, sys: Syscalls, tools: dict[str, Tool]) -> dict[str, Tool]:
+        await trio.lowlevel.checkpoint()
+        return self._tape.renewed(sys, tools)
 
     async def heard(self, sys: Syscalls) -> tuple[list[str], list[tuple[int, str]]]:
         await trio.lowlevel.checkpoint()

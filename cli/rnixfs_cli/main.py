@@ -23,6 +23,8 @@ COMMANDS: dict[str, str] = {
     "history": "history",
     "kill": "kill",
     "log": "log",
+    "mcp": "mcp",
+    "mcp-serve": "mcp_serve",
     "mount": "mount_commands",
     "providers": "providers",
     "ps": "ps",
@@ -53,7 +55,7 @@ class Commands(click.Group):
         if name not in COMMANDS:
             return None
         module = importlib.import_module(f"rnixfs_cli.{COMMANDS[name]}")
-        command: click.Command = getattr(module, name)
+        command: click.Command = getattr(module, name.replace("-", "_"))
         return command
 
 

@@ -53,6 +53,7 @@ class Birth(msgspec.Struct, omit_defaults=True):
         origin: what it was forked from.
         effort: how much the model is to think, in the provider's words; empty for its default.
         fallback: who is asked, in order, when the provider cannot answer.
+        mcp: names of the MCP servers that are mounted for it.
     """
 
     uuid: str
@@ -79,6 +80,7 @@ class Birth(msgspec.Struct, omit_defaults=True):
     origin: Origin | None = None
     effort: str = ""
     fallback: tuple[Fallback, ...] = ()
+    mcp: tuple[str, ...] = ()
 
     def data(self) -> dict[str, Any]:
         """It as the data of an event."""

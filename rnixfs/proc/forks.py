@@ -10,6 +10,7 @@ from rnixfs.errors import Code, SyscallError, denied, invalid
 from rnixfs.proc.birth import Origin, read_birth
 from rnixfs.proc.process import Process
 from rnixfs.proc.request import SpawnRequest
+from rnixfs.proc.view import covers
 from rnixfs.state.store import Record
 from rnixfs.types import Caller
 
@@ -125,11 +126,19 @@ class Forks:
         process = kernel.bear(launch, parent, key, bound=source.rights.parent, source=source)
         for record in records:
             if record.event in _POWER:
-                kernel.happen(process, record.event, record.data)
+                kernel.happen(process, record.event, _of_fork(record.data, source, process))
         kernel.happen(process, "inherit", data)
         kernel.emit("fork", source.pid, {"pid": process.pid, "uuid": process.uuid, "step": data["steps"]})
         kernel.runs.begin(process)
         return process
+
+
+def _of_fork(data: dict[str, Any], source: Process, process: Process) -> dict[str, Any]:
+    """A change of a right to a server of the source's own, as one to that of the fork."""
+    for server, path in source.servers.items():
+        if "path" in data and covers(path, data["path"]):
+            return data | {"path": process.servers[server] + data["path"].removeprefix(path)}
+    return data
 
 
 def _asked(request: SpawnRequest | None) -> SpawnRequest | None:

@@ -16,6 +16,7 @@ import trio
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, printable
 from rnixfs.llm import Fallback
+from rnixfs.mcp.places import own_path
 from rnixfs.node import Broadcast, Dir, File, Journal, Pulse, StreamFile
 from rnixfs.proc.birth import Birth, Origin, applied, differences
 from rnixfs.proc.board import Board
@@ -85,6 +86,7 @@ class Launch:
         origin: what it was forked from.
         effort: how much the model is to think, in the provider's words; empty for its default.
         fallback: who is asked, in order, when the provider cannot answer.
+        mcp: names of the MCP servers that are mounted for it.
     """
 
     intent: str
@@ -103,6 +105,7 @@ class Launch:
     origin: Origin | None = None
     effort: str = ""
     fallback: tuple[Fallback, ...] = ()
+    mcp: tuple[str, ...] = ()
 
     @classmethod
     def again(
@@ -133,6 +136,7 @@ class Launch:
             origin=birth.origin,
             effort=birth.effort,
             fallback=birth.fallback,
+            mcp=birth.mcp,
         )
 
     def birth(self, uuid: str, ppid: int, depth: int, key: str, env: dict[str, str]) -> Birth:
@@ -163,6 +167,7 @@ class Launch:
             origin=self.origin,
             effort=self.effort,
             fallback=self.fallback,
+            mcp=self.mcp,
         )
 
 
@@ -230,6 +235,7 @@ class Process:
         keep: puts bytes into a journal of its own that outlives the system.
         settle: makes sure that what was kept so far does.
         note: makes a decision of a supervisor an event.
+        servers: the paths of the MCP servers that are mounted for it, by their names.
     """
 
     def __init__(
@@ -276,7 +282,8 @@ class Process:
         self.next_context = 2
         if bound is None and parent is not None:
             bound = parent.rights
-        self.rights: Rights = Rights(launch.allowed, bound)
+        self.servers = {server: own_path(pid, server) for server in launch.mcp}
+        self.rights: Rights = Rights(launch.allowed, bound, self.servers.values())
         self.view = view(self, self.rights)
         self.caller = Caller(os.getuid(), os.getgid(), agent=pid)
         self.children: dict[int, Process] = {}

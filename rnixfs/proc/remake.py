@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rnixfs.errors import not_found
+from rnixfs.mcp.places import own_path
 from rnixfs.node import Journal
 from rnixfs.proc.birth import Birth, read_birth
 from rnixfs.proc.fold import rebuild
@@ -86,7 +87,8 @@ def bounds(kernel: "Kernel", ppid: int) -> Rights | None:
     if not records or records[0].event != "spawn":
         return Rights(())
     birth: Birth = read_birth(records[0].data)
-    rights = Rights(birth.allowed_devices, bounds(kernel, birth.ppid))
+    own = (own_path(ppid, server) for server in birth.mcp)
+    rights = Rights(birth.allowed_devices, bounds(kernel, birth.ppid), own)
     for record in records[1:]:
         change = rights.deny if record.event == "revoke" else rights.allow
         change(record.data["path"])

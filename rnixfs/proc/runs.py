@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_STARTING = (State.CREATED, State.RUNNING)  # created, while its MCP servers are mounted
+
 
 class Runs:
     """What runs.
@@ -38,9 +40,9 @@ class Runs:
         await process.parked.wait()
         if process.run != run:
             return
-        if process.state is State.CREATED:
-            process.state = advance(process.state, Event.START)
-        if process.state is not State.RUNNING:
+        if not process.servers:
+            self._start(process)
+        if process.state not in _STARTING:
             return
         process.parked = trio.Event()
         process.touch()
@@ -55,7 +57,7 @@ class Runs:
         exit_ = Exit(ExitCode.ERROR, "the system stopped")
         try:
             with process.scope:
-                exit_ = await self._program(process)
+                exit_ = await self._kernel.servers.up(process) or await self._program(process)
             if process.scope.cancelled_caught:
                 exit_ = Exit(ExitCode.ERROR, process.ending)
         except trio.Cancelled:
@@ -63,11 +65,18 @@ class Runs:
             raise
         except Exception as error:
             exit_ = self._failed(process, error)
-        if process.state is State.RUNNING and process.run == run:
+        if process.state in _STARTING and process.run == run:
             self._kernel.finish(process, exit_)
+
+    @staticmethod
+    def _start(process: Process) -> None:
+        if process.state is State.CREATED:
+            process.state = advance(process.state, Event.START)
+            process.touch()
 
     async def _program(self, process: Process) -> Exit:
         exit_: Exit | None = None
+        self._start(process)
         async with trio.open_nursery() as nursery:
             process.threads.open(nursery)
             try:

@@ -12,6 +12,7 @@ import msgspec
 
 from rnixfs import limits
 from rnixfs.errors import Code, SyscallError, denied
+from rnixfs.mcp.places import ROOT, private_part, server_of
 from rnixfs.node import Change, Dir, File, Link, Node
 from rnixfs.types import Caller, Stat
 
@@ -36,28 +37,48 @@ class Rights:
     """Paths that a process may use, always within its parent's.
 
     Of the granted and denied paths that cover a path, the nearest to it decides, and a denied one before a
-    granted one; so each grant and each revocation changes just what it names and what is below.
+    granted one; so each grant and each revocation changes just what it names and what is below. A server
+    that was mounted for one process is never among what is below: it must be named.
 
     Args:
         allowed: paths with all that is below them; None for everything.
         parent: the rights of the parent, which bound these for as long as the process lives.
+        own: paths of servers that are mounted for this process alone; it may use such a one for as long as
+            its parent may use that server, by whichever mount.
     """
 
-    def __init__(self, allowed: Iterable[str] | None, parent: "Rights | None" = None) -> None:
+    def __init__(
+        self, allowed: Iterable[str] | None, parent: "Rights | None" = None, own: Iterable[str] = ()
+    ) -> None:
+        self.own = frozenset(own)
         self.allowed = {"/"} if allowed is None else {one.rstrip("/") or "/" for one in allowed}
+        self.allowed |= self.own
         self.denied: set[str] = set()
         self.parent = parent
 
     def permits(self, path: str) -> bool:
         """Whether it may use `path`."""
-        return self._allows(path) and (self.parent is None or self.parent.permits(path))
+        if not self._allows(path):
+            return False
+        if self.parent is None:
+            return True
+        private = private_part(path)
+        return self.parent.has_server(server_of(path)) if private in self.own else self.parent.permits(path)
+
+    def has_server(self, name: str) -> bool:
+        """Whether it may use the MCP server of a name: at its usual path, or as its own."""
+        mine = any(self.permits(one) for one in self.own if server_of(one) == name)
+        return mine or self.permits(ROOT + name)
 
     def _allows(self, path: str) -> bool:
+        private = private_part(path)
         for one in upward(path):
             if one in self.denied:
                 return False
             if one in self.allowed:
                 return True
+            if one == private:
+                return False
         return False
 
     def leads_to(self, path: str) -> bool:
@@ -91,7 +112,7 @@ class Rights:
     def allow(self, path: str) -> None:
         """What `grant` does, unchecked: a grant of the log was right when it was made."""
         self._forget(path)
-        self.allowed.add(path)
+        self.allowed |= {path, *(one for one in self.own if covers(path, one))}
 
     def check_revoke(self, path: str) -> None:
         """Raise what `revoke` would raise."""
@@ -119,7 +140,7 @@ class Rights:
     def listing(self) -> dict[str, list[str] | None]:
         """What `caps` shows: granted paths (null for everything) and denied ones."""
         return {
-            "granted": None if self.allowed == {"/"} else sorted(self.allowed),
+            "granted": None if self.allowed - self.own == {"/"} else sorted(self.allowed),
             "denied": sorted(self.denied),
         }
 

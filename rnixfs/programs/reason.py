@@ -42,6 +42,7 @@ from rnixfs.programs.room import Room
 from rnixfs.programs.tools import (
     Tool,
     collect,
+    collect_servers,
     describe,
     fail,
     notice,
@@ -49,6 +50,7 @@ from rnixfs.programs.tools import (
     refused,
     run_call,
     run_calls,
+    with_servers,
 )
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import clip
@@ -89,6 +91,9 @@ class Hands(Protocol):
             SyscallError: the model cannot be used, and why.
         """
 
+    async def renew(self, sys: Syscalls, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """The tools before a step: the same, but for those of MCP servers, which may have changed."""
+
     async def heard(self, sys: Syscalls) -> tuple[list[str], list[tuple[int, str]]]:
         """What people said to it, and of which children's ends it has not heard, with a line on each."""
 
@@ -124,16 +129,24 @@ class LiveHands:
     def __init__(self) -> None:
         self._fd = -1
         self._native = True
+        self._mounted: tuple[object, ...] = ()
 
     async def outfit(self, sys: Syscalls) -> tuple[bool, dict[str, Tool]]:
         path = _model(sys)
         description = await describe(sys, path)
         if not description.available:
             raise SyscallError(Code.SERVICE_UNAVAILABLE, description.reason, syscall="Open", device=path)
+        self._mounted = sys.mounted
         tools = await collect(sys)
         self._fd = await sys.open(path)
         self._native = bool(description.details.get("native_tools"))
         return self._native, tools
+
+    async def renew(self, sys: Syscalls, tools: dict[str, Tool]) -> dict[str, Tool]:
+        if (mounted := sys.mounted) == self._mounted:
+            return tools
+        self._mounted = mounted
+        return with_servers(tools, await collect_servers(sys))
 
     async def heard(self, sys: Syscalls) -> tuple[list[str], list[tuple[int, str]]]:
         said = await sys.boundary()
@@ -215,6 +228,7 @@ class _Loop:
         while True:
             if not self.progress.step:
                 await self._listen()
+                self._equip(await self.hands.renew(self.sys, self.tools))
                 await self.room.make()
                 if (stop := self._exhausted()) is not None:
                     return stop
@@ -222,13 +236,21 @@ class _Loop:
                 return stop
 
     async def _set_up(self) -> None:
-        self.native, self.tools = await self.hands.outfit(self.sys)
-        if not self.native:
-            specs = [tool.spec for name, tool in self.tools.items() if name not in ("spawn", "skill")]
-            self.system_prompt = f"{self.system_prompt}\n\n{action.describe_protocol(specs, self._actions())}"
-        self.offered = _json(self._specs()) if self.native else ""
+        self.native, tools = await self.hands.outfit(self.sys)
+        self._equip(tools)
         if not self.sys.context:
             self.sys.append(Message(role=Role.USER, content=self.sys.launch.intent))
+
+    def _equip(self, tools: dict[str, Tool]) -> None:
+        """Offer these tools from now on."""
+        if tools is self.tools:
+            return
+        self.tools = tools
+        if not self.native:
+            specs = [tool.spec for name, tool in tools.items() if name not in ("spawn", "skill")]
+            protocol = action.describe_protocol(specs, self._actions())
+            self.system_prompt = f"{self.sys.system_prompt}\n\n{protocol}"
+        self.offered = _json(self._specs()) if self.native else ""
 
     def _actions(self) -> list[str]:
         hidden = {"spawn"} if "spawn" not in self.tools else set()

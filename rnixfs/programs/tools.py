@@ -17,6 +17,7 @@ from rnixfs.model import ModelError
 from rnixfs.proc.progress import Done
 from rnixfs.proc.request import read_spawn
 from rnixfs.proc.state import ChildEnd
+from rnixfs.programs import mcptools
 from rnixfs.syscalls import Syscalls
 from rnixfs.traceline import clip
 from rnixfs.types import Kind
@@ -57,7 +58,29 @@ async def collect(sys: Syscalls) -> dict[str, Tool]:
     for tool in _OWN:
         if sys.may_use(tool.device):
             tools[tool.spec.name] = tool
-    return dict(sorted(tools.items()))
+    return with_servers(tools, await collect_servers(sys))
+
+
+async def collect_servers(sys: Syscalls) -> dict[str, Tool]:
+    """The tools of MCP servers that the process may use now, by name."""
+    tools: dict[str, Tool] = {}
+    for server, path in await mcptools.tool_files(sys):
+        try:
+            infos = (await describe(sys, path)).tools
+        except SyscallError as error:
+            if not mcptools.is_gone(error):
+                raise
+            continue
+        for info in infos:
+            name = mcptools.named(server, path, info.name, tools)
+            tools[name] = _device_tool(path, info, name, mcptools.for_model)
+    return tools
+
+
+def with_servers(tools: dict[str, Tool], servers: dict[str, Tool]) -> dict[str, Tool]:
+    """Tools in a stable order, with these of MCP servers in place of those that there were."""
+    others = {name: tool for name, tool in tools.items() if not mcptools.is_servers(name)}
+    return dict(sorted((others | servers).items()))
 
 
 async def _device_paths(sys: Syscalls) -> list[str]:
@@ -74,11 +97,13 @@ async def describe(sys: Syscalls, path: str) -> Description:
         sys.close_now(fd)
 
 
-def _device_tool(path: str, info: ToolInfo) -> Tool:
+def _device_tool(
+    path: str, info: ToolInfo, name: str = "", shown: Callable[[str], str] = lambda answer: answer
+) -> Tool:
     async def run(sys: Syscalls, arguments: dict[str, Any], _key: str) -> tuple[str, list[int]]:
-        return await ask(sys, path, {**arguments, **info.extra}), []
+        return shown(await ask(sys, path, {**arguments, **info.extra})), []
 
-    spec = ToolSpec(info.name, info.description, info.input_schema)
+    spec = ToolSpec(name or info.name, info.description, info.input_schema)
     return Tool(spec, run, info.parallel, path, again=info.read_only)
 
 

@@ -64,6 +64,7 @@ def test_every_field_of_an_agent_is_read() -> None:
         language="Deutsch",
         mcp=("time",),
         unused=("project_doc",),
+        mcp_line=18,
         skills_line=13,
     )
 
