@@ -24,6 +24,7 @@ setup: packages ## the set-up alone: .venv with the command .venv/bin/rnix
 dev: packages-test ## the set-up and the tools of checks and tests
 	@bash .ci/make-venv.sh test
 	@bash .ci/llama-server.sh
+	@bash .ci/mcp-servers.sh
 
 test: packages-test mountable dev check ## set up, then check
 

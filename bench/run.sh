@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compile the server in C and the client, then measure many processes, the log, models, and the mount beside the server.
+# Compile the server in C and the client, then measure many processes, the log, models, MCP, and the mount beside the
+# server.
 # See docs/bench.md.
 #
 # usage: bench/run.sh [--quick] [--rounds N] [--json FILE]
@@ -31,4 +32,9 @@ esac
 PYTHONPATH=$root python -m bench.log --langgraph "$langgraph" "$@"
 PYTHONPATH=$root python -m bench.models "$@"
 PYTHONPATH=$root python -m bench.models.cancel "$@"
+case " $* " in
+*" --quick "*) ;; # without network
+*) bash "$root/.ci/mcp-servers.sh" "$(type -P python)" >&2 || echo "rnixfs: bench: going on without MCP servers" >&2 ;;
+esac
+PYTHONPATH=$root python -m bench.mcp "$@"
 PYTHONPATH=$root python -m bench.run --programs "$programs" "$@"

@@ -1,0 +1,1 @@
+"""Real MCP servers, from their own packages, on a real mount."""
