@@ -25,6 +25,7 @@ class Class(enum.StrEnum):
     MAILBOX = "mailbox"
     PIPE = "pipe"
     HOST = "host"
+    REMOTE = "remote"
 
 
 class Row(NamedTuple):
@@ -34,7 +35,8 @@ class Row(NamedTuple):
         pattern: its path; `<…>` stands for a part that varies.
         kind: its class.
         sample: one such file in `tests.contract.world`: `{done}` is a finished process, `{live}` one that
-            runs, `{supervisor}` a supervisor, `{pipe}` a pipe, `{group}` a group.
+            runs, `{supervisor}` a supervisor, `{pipe}` a pipe, `{group}` a group, `{server}` a mounted
+            server.
     """
 
     pattern: str
@@ -60,6 +62,10 @@ _PARTS = {
     "<name>": r"[\w.-]+",
     "<provider>": r"[\w.-]+",
     "<host path>": r".+",
+    "<server>": r"(?!ctl(?:/|$))[\w-]+",
+    "<tool>": r"\w+",
+    "<prompt>": r"\w+",
+    "<uri>": r"[a-z].*",
 }
 
 
@@ -95,6 +101,10 @@ TABLE: tuple[Row, ...] = (
         ("proc/groups/<name>", "proc/groups/{group}"),
         "mnt",
         "mnt/mcp",
+        ("mnt/mcp/<server>", "mnt/mcp/{server}"),
+        ("mnt/mcp/<server>/tools", "mnt/mcp/{server}/tools"),
+        ("mnt/mcp/<server>/resources", "mnt/mcp/{server}/resources"),
+        ("mnt/mcp/<server>/prompts", "mnt/mcp/{server}/prompts"),
         "lib",
         "lib/agents",
         ("lib/agents/<name>", "lib/agents/default"),
@@ -121,12 +131,16 @@ TABLE: tuple[Row, ...] = (
         ("lib/agents/<name>/agent.yaml", "lib/agents/default/agent.yaml"),
         ("lib/agents/<name>/instructions.md", "lib/agents/default/instructions.md"),
         ("lib/skills/<name>/SKILL.md", "lib/skills/shell-use/SKILL.md"),
+        ("mnt/mcp/<server>/status", "mnt/mcp/{server}/status"),
+        ("mnt/mcp/<server>/tools/<tool>.json", "mnt/mcp/{server}/tools/call.json"),
+        ("mnt/mcp/<server>/resources/.templates.json", "mnt/mcp/{server}/resources/.templates.json"),
         "sys/version",
         "sys/uptime",
         "sys/stats",
         "sys/limits",
         "sys/config",
         "sys/providers",
+        "sys/mcp",
         "sys/init",
     ),
     *_rows(
@@ -155,6 +169,8 @@ TABLE: tuple[Row, ...] = (
         "proc/spawn",
         "sys/query",
         "sys/check",
+        ("mnt/mcp/<server>/tools/<tool>", "mnt/mcp/{server}/tools/call"),
+        ("mnt/mcp/<server>/prompts/<prompt>", "mnt/mcp/{server}/prompts/greet"),
     ),
     *_rows(
         Class.CONTROL,
@@ -177,6 +193,7 @@ TABLE: tuple[Row, ...] = (
     ),
     *_rows(Class.MAILBOX, _running("mailbox")),
     *_rows(Class.PIPE, ("dev/pipes/<n>/write", "dev/pipes/{pipe}/write")),
+    *_rows(Class.REMOTE, ("mnt/mcp/<server>/resources/<uri>", "mnt/mcp/{server}/resources/urn:note")),
     *_rows(Class.HOST, ("dev/fs/<host path>", "dev/fs{host}/hello.txt")),
 )
 

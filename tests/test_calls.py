@@ -121,16 +121,23 @@ class Lab(grouplab.Lab):
 class _Server:
     """A server to be mounted; the name `deaf` does not connect."""
 
+    restart = "never"
+    connect_seconds = 30.0
+
     def __init__(self, name: str, closed: list[str]) -> None:
         self.name = name
         self.closed = closed
 
     @contextlib.asynccontextmanager
-    async def connect(self) -> AsyncIterator[Dir]:
+    async def connect(self, owner: int) -> AsyncIterator[Dir]:
         if self.name == "deaf":
             raise ConnectionRefusedError("nobody listens")
         yield FixedDir("server", {"hello": text("hello", b"from the server\n")})
         self.closed.append(self.name)
+
+    def details(self) -> dict[str, Any]:
+        """Nothing beside what every mount shows."""
+        return {}
 
 
 @pytest.fixture

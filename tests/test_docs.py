@@ -17,6 +17,7 @@ import click
 import pytest
 
 from rnixfs.manifest import parse_agent, parse_skill
+from rnixfs.mcp.config import parse_mcp
 from rnixfs.providers import parse_providers
 from rnixfs.storeconfig import parse_config
 from rnixfs_cli import main as cli
@@ -378,7 +379,7 @@ def test_every_command_and_option_is_on_its_page() -> None:
     assert not found, "sections of commands that are not there"
 
 
-CALL = re.compile(r"\brnix ((?:daemon )?[a-z]+)((?: [^`|;&)\n]*)?)")
+CALL = re.compile(r"\brnix ((?:(?:daemon|mcp) )?[a-z][a-z-]*)((?: [^`|;&)\n]*)?)")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -389,9 +390,10 @@ def test_commands_that_documents_name_are_there(document: pathlib.Path) -> None:
     spans, lines = re.findall(r"`([^`\n]+)`", text), re.findall(r"^(?:    |\$ ).+$", text, re.MULTILINE)
     code = " \n".join([*spans, *lines])
     for name, rest in CALL.findall(code):
-        if name in ("daemon", "command"):
+        if name in ("daemon", "command", "mcp"):
             continue
         assert name in there, f"rnix {name}"
+        rest = rest.partition(" -- ")[0]  # what follows is another program's
         words = re.sub(r"'[^']*'|\"[^\"]*\"", "", rest).split()
         unknown = {word for word in words if word.startswith("-") and word != "-"} - there[name]
         assert not unknown, f"rnix {name} {unknown}"
@@ -406,6 +408,7 @@ PARSERS: dict[str, Callable[[str, str], object]] = {
     "name:": parse_agent,
     "---": parse_skill,
     "store:": parse_config,
+    "servers:": parse_mcp,
 }
 
 

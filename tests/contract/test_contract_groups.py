@@ -1,6 +1,7 @@
 """Groups, what a process does with signals, and the folder of mounts."""
 
 import errno
+import json
 
 import pytest
 
@@ -56,4 +57,36 @@ async def test_a_mount_that_cannot_be_made_is_refused_in_the_write(world: World,
     """And leaves nothing behind."""
     with refused(errno.EINVAL, errno.ENOENT):
         await world.write("mnt/mcp/ctl", line + "\n")
-    assert await world.tree.names("mnt/mcp") == ["ctl"]
+    assert not {"x", "absent"} & set(await world.tree.names("mnt/mcp"))
+
+
+@holds(
+    "mnt/mcp/<server>/status",
+    "mnt/mcp/<server>/tools/<tool>",
+    "mnt/mcp/<server>/tools/<tool>.json",
+    "mnt/mcp/<server>/prompts/<prompt>",
+    "mnt/mcp/<server>/resources/<uri>",
+    "mnt/mcp/<server>/resources/.templates.json",
+)
+async def test_a_server_is_a_folder(world: World) -> None:
+    """Its tools and prompts answer, its resources are read, and its names go when it is unmounted."""
+    name = await world.server()
+    folder = f"mnt/mcp/{name}"
+    status = await world.json(f"{folder}/status")
+    assert (status["name"], status["owner"], status["server"]["name"]) == (name, 0, "raw")
+    assert (await world.json(f"{folder}/tools/call.json"))["name"] == "call"
+    assert json.loads(await world.ask(f"{folder}/tools/call", {"x": 1}))["text"] == '{"x": 1}'
+    with refused(errno.EINVAL):
+        await world.write(f"{folder}/prompts/greet", "{}")
+    answer = json.loads(await world.ask(f"{folder}/prompts/greet", {"whom": "Ann"}))
+    assert answer["messages"][0]["content"]["text"] == "Greet Ann."
+    assert (await world.tree.stat(f"{folder}/resources/urn:note")).size == 0
+    assert await world.read(f"{folder}/resources/urn:note") == b"one"
+    assert (await world.tree.stat(f"{folder}/resources/urn:note")).size == 3
+    assert (await world.json(f"{folder}/resources/.templates.json"))[0]["uriTemplate"] == "urn:day:{n}"
+    with refused(errno.ENOENT):
+        await world.read(f"{folder}/resources/urn:day:1")
+    await world.write("mnt/mcp/ctl", f"unmount {name}\n")
+    assert name not in await world.tree.names("mnt/mcp")
+    with refused(errno.ENOENT):
+        await world.read(f"{folder}/status")

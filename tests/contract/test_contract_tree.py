@@ -37,6 +37,7 @@ async def test_every_file_has_a_row(world: World) -> None:
     done, live = await world.done("run: true"), await world.live()
     await world.pipe()
     await world.group()
+    await world.server()
     supervisor = await world.supervisor()
     found = await walk(world, "", {str(done), str(live), str(supervisor), (await world.status(done))["uuid"]})
     assert f"proc/{live}/status" in found
@@ -119,6 +120,25 @@ async def test_sys_tells_what_the_system_is(world: World) -> None:
     assert [script[name] for name in PROVIDER_FIELDS[:5]] == ["script", "script", "ready", True, ""]
     assert all(set(PROVIDER_FIELDS) <= set(row) or not row["available"] for row in providers.values())
     assert set(await world.tree.names("dev/llm")) <= set(providers)
+
+
+@holds("sys/mcp")
+async def test_sys_mcp_tells_which_servers_can_be_mounted(world: World) -> None:
+    """Those of mcp.yaml, as it is now; a project may name one that runs on this machine."""
+    folder = world.host / ".rnix"
+    folder.mkdir(exist_ok=True)
+    file = folder / "mcp.yaml"
+    file.write_text(
+        "servers:\n  near: {url: 'http://127.0.0.1:1/mcp'}\n  far: {url: 'http://192.0.2.1/mcp'}\n"
+    )
+    try:
+        near = {"name": "near", "type": "http", "target": "http://127.0.0.1:1/mcp", "autostart": False}
+        assert await world.lines("sys/mcp") == [{**near, "file": f"{file}:2", "mounts": []}]
+        warnings = (await world.json("sys/config"))["warnings"]
+        assert any("'far' is not used because it reaches another machine" in one for one in warnings)
+    finally:
+        file.unlink()
+    assert await world.lines("sys/mcp") == []
 
 
 @holds("sys/ctl")

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 import pathlib
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.daemon import SECONDS
 from tests.filetable import Class, Row, of
 from tests.tree import Opened, Tree, ask, read, write
 
+SERVER = pathlib.Path(__file__).parents[1] / "mcp" / "rawserver.py"
 NAP = 0.01  # seconds between two looks at something that must happen
 
 
@@ -49,6 +51,7 @@ class World:
         self._pids: list[int] = []
         self._pipes: list[int] = []
         self._groups: list[str] = []
+        self._servers: list[str] = []
 
     # --- files ---
 
@@ -81,7 +84,12 @@ class World:
         live, done = await self.live(), await self.done()
         uuid = (await self.status(done))["uuid"]
         parts: dict[str, object] = {"live": live, "done": done, "uuid": uuid, "host": self.host}
-        makers = {"pipe": self.pipe, "supervisor": self.supervisor, "group": self.group}
+        makers = {
+            "pipe": self.pipe,
+            "supervisor": self.supervisor,
+            "group": self.group,
+            "server": self.server,
+        }
         rows = list(of(*kinds))
         for name, make in makers.items():
             if any(f"{{{name}}}" in row.sample for row in rows):
@@ -145,6 +153,19 @@ class World:
         self._groups.append(name)
         return name
 
+    async def server(self) -> str:
+        """A new MCP server that is ready, and its name."""
+        name = f"server-{next(_numbers)}"
+        config = {"command": sys.executable, "args": ["-S", str(SERVER), "plain"]}
+        await self.write("mnt/mcp/ctl", f"mount {name} {json.dumps(config)}\n")
+        self._servers.append(name)
+
+        async def ready() -> bool:
+            return (await self.json(f"mnt/mcp/{name}/status"))["state"] == "ready"
+
+        await self.until(ready, "the server is ready")
+        return name
+
     async def pipe(self) -> int:
         """A new pipe, whose second name is `pipe-<n>`."""
         last = max([0, *(int(name) for name in await self.tree.names("dev/pipes") if name.isdecimal())])
@@ -184,6 +205,9 @@ class World:
         for pid in self._pids:
             with contextlib.suppress(OSError):
                 await self.tree.change("rmdir", f"proc/{pid}")
+        for name in self._servers:
+            with contextlib.suppress(OSError):
+                await self.write("mnt/mcp/ctl", f"unmount {name}\n")
         for name in self._groups:
             with contextlib.suppress(OSError):
                 await self.tree.change("rmdir", f"proc/groups/{name}")
