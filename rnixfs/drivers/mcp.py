@@ -180,7 +180,7 @@ class McpTransport(Transport):
         self, sdk: ModuleType, streams: ModuleType, config: ServerConfig, place: Place, owner: int
     ) -> AsyncIterator[Any]:
         """A server that is started here; its end is why the context ends."""
-        pipes = streams.ProgramStreams(self._hear)
+        pipes = streams.ProgramStreams(self._hear, config.output_bytes)
         self._logged = 0
         over = trio.Event()
         ended: list[SyscallError] = []

@@ -50,6 +50,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
         headers: sent with each request to it; `${VARIABLE}` as in `env`.
         connect_ms: milliseconds until it must have connected.
         request_ms: milliseconds of one request.
+        output_bytes: bytes of one message of it at most; a longer answer fails.
         restart: when it is started again after it ended: `never`, `on-failure` or `always`.
         allow: what it may ask for in turn: `elicitation` of people, `sampling` of models.
         autostart: whether it is mounted when the system starts.
@@ -64,6 +65,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     headers: dict[str, str] = {}
     connect_ms: int = int(limits.MOUNT_CONNECT_SECONDS * 1000)
     request_ms: int = limits.MCP_REQUEST_MS
+    output_bytes: int = limits.MCP_OUTPUT_MAX
     restart: str = "never"
     allow: tuple[str, ...] = ()
     autostart: bool = False
@@ -293,6 +295,7 @@ def _server(entry: Fields, name: str) -> ServerConfig:
         connect_ms=entry.whole("connect_ms", 1, limits.TIMEOUT_MS_MAX)
         or int(limits.MOUNT_CONNECT_SECONDS * 1000),
         request_ms=entry.whole("request_ms", 1, limits.TIMEOUT_MS_MAX) or limits.MCP_REQUEST_MS,
+        output_bytes=entry.whole("output_bytes", 1, limits.MCP_OUTPUT_MAX) or limits.MCP_OUTPUT_MAX,
         restart=_one_of(entry, "restart", RESTARTS) or "never",
         allow=_allow(entry),
         autostart=entry.flag("autostart", False),

@@ -14,7 +14,7 @@ _EDGE = 256  # bytes at either end of a message that is too long in which its id
 
 
 class TooLong:
-    """A line that was thrown away since it is longer than `limits.MCP_OUTPUT_MAX`.
+    """A line that was thrown away since it is longer than a message may be.
 
     Args:
         size: its bytes.
@@ -27,9 +27,14 @@ class TooLong:
 
 
 class Lines:
-    """Cuts what comes into lines, and holds no more than one message of the longest size."""
+    """Cuts what comes into lines, and holds no more than one message of the longest size.
 
-    def __init__(self) -> None:
+    Args:
+        most: bytes of a message at most.
+    """
+
+    def __init__(self, most: int = limits.MCP_OUTPUT_MAX) -> None:
+        self._most = max(most, 2 * _EDGE)
         self._data = bytearray()
         self._searched = 0
         self._size = 0  # of a line that is thrown away
@@ -47,12 +52,12 @@ class Lines:
             line = bytes(self._data[:end])
             del self._data[: end + 1]
             self._searched = 0
-            if self._size or len(line) > limits.MCP_OUTPUT_MAX:
+            if self._size or len(line) > self._most:
                 found.append(self._ended(line))
             elif line.strip():
                 found.append(line)
         self._searched = len(self._data)
-        if len(self._data) > limits.MCP_OUTPUT_MAX:
+        if len(self._data) > self._most:
             self._throw_away()
         return found
 

@@ -6,6 +6,7 @@ program started; so programs are run by `Children` here.
 """
 
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
@@ -59,10 +60,12 @@ class ProgramStreams:
 
     Args:
         hear: takes what the program says on its standard error.
+        most: bytes of a message at most.
     """
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
+    def __init__(self, hear: Callable[[bytes], None], most: int) -> None:
         self._hear = hear
+        self._most = most
         self._got, self.incoming = anyio.create_memory_object_stream[Message](0)
         self.outgoing, self._sent = anyio.create_memory_object_stream[SessionMessage](0)
 
@@ -100,10 +103,10 @@ class ProgramStreams:
             self._got.close()
 
     async def _read(self, stdout: trio.abc.ReceiveStream) -> None:
-        lines, pace, junk = Lines(), Pace(limits.MCP_MESSAGES_SECOND), 0
+        lines, pace, junk = Lines(self._most), Pace(limits.MCP_MESSAGES_SECOND), 0
         while chunk := await stdout.receive_some(limits.CHILD_CHUNK):
             for line in lines.feed(bytes(chunk)):
-                message = _too_long(line) if isinstance(line, TooLong) else _message(line)
+                message = _too_long(line, self._most) if isinstance(line, TooLong) else _message(line)
                 await pace.take()
                 junk = 0 if message is not None else junk + 1
                 if junk > limits.MCP_JUNK_MAX:
@@ -143,7 +146,7 @@ def _message(line: bytes) -> SessionMessage | None:
         return None
 
 
-def _too_long(line: TooLong) -> SessionMessage | None:
+def _too_long(line: TooLong, most: int) -> SessionMessage | None:
     """The failure of the request whose answer was thrown away."""
     log.warning("a server sent a message of %d bytes; it was thrown away", line.size)
     if line.answers is None:
@@ -152,7 +155,7 @@ def _too_long(line: TooLong) -> SessionMessage | None:
         b'{"jsonrpc":"2.0","method":"ping","id":%b}' % line.answers, by_name=False
     )
     assert isinstance(request, types.JSONRPCRequest)
-    what = f"the answer has {line.size} bytes; at most {limits.MCP_OUTPUT_MAX} are taken, so ask for less"
+    what = f"the answer has {line.size} bytes; at most {most} are taken, so ask for less"
     error = types.ErrorData(code=TOO_LONG, message=what)
     return SessionMessage(types.JSONRPCError(jsonrpc="2.0", id=request.id, error=error))
 
@@ -215,33 +218,34 @@ class Paced:
 class _Bounded(httpx2.AsyncByteStream):
     """The body of a response, no longer than a message may be."""
 
-    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, most: int) -> None:
         self._body = body
+        self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._body:
             size += len(chunk)
-            _check_size(size)
+            _check_size(size, self._most)
             yield chunk
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
-def _check_size(size: int) -> None:
-    if size > limits.MCP_OUTPUT_MAX:
-        raise httpx2.ReadError(f"the answer has more than {limits.MCP_OUTPUT_MAX} bytes; ask for less")
+def _check_size(size: int, most: int) -> None:
+    if size > most:
+        raise httpx2.ReadError(f"the answer has more than {most} bytes; ask for less")
 
 
-async def _bound(response: httpx2.Response) -> None:
+async def _bound(most: int, response: httpx2.Response) -> None:
     """Bound the body of a response, but for streams, whose events are bounded one by one."""
     length = response.headers.get("content-length", "")
-    _check_size(int(length) if length.isdecimal() else 0)
+    _check_size(int(length) if length.isdecimal() else 0, most)
     body = response.stream
     streams = response.headers.get("content-type", "").startswith("text/event-stream")
     if not streams and isinstance(body, httpx2.AsyncByteStream):
-        response.stream = _Bounded(body)
+        response.stream = _Bounded(body, most)
 
 
 @contextlib.asynccontextmanager
@@ -260,9 +264,9 @@ async def http_transport(config: ServerConfig) -> AsyncIterator[tuple[Paced, Awa
             timeout=timeout,
             limits=pool,
             trust_env=not is_loopback(config.url),
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [functools.partial(_bound, config.output_bytes)]},
         ) as client,
-        streamable_http_client(config.url, http_client=client, max_sse_event_size=limits.MCP_OUTPUT_MAX) as (
+        streamable_http_client(config.url, http_client=client, max_sse_event_size=config.output_bytes) as (
             incoming,
             outgoing,
         ),

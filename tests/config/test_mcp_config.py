@@ -25,6 +25,7 @@ servers:
     cwd: /srv/work
     connect_ms: 5000
     request_ms: 1000
+    output_bytes: 65536
     restart: on-failure
     allow: [elicitation, sampling]
     autostart: true
@@ -41,6 +42,7 @@ TIME = ServerConfig(
     "/srv/work",
     connect_ms=5000,
     request_ms=1000,
+    output_bytes=65536,
     restart="on-failure",
     allow=("elicitation", "sampling"),
     autostart=True,
@@ -55,7 +57,7 @@ def test_every_field_is_read():
     """As it is written; numbers among arguments and variables are text."""
     file = parse_mcp(WHOLE, "m.yaml")
     assert file.servers == (TIME, WEB)
-    assert file.at == {"time": "m.yaml:3", "web": "m.yaml:13"}
+    assert file.at == {"time": "m.yaml:3", "web": "m.yaml:14"}
     assert (TIME.kind, WEB.kind) == ("stdio", "http")
 
 

@@ -72,9 +72,8 @@ async def test_a_server_that_failed_shows_why(lab):
 
 async def test_an_endless_line_ends_the_server(lab, monkeypatch):
     """And never fills the memory."""
-    monkeypatch.setattr(limits, "MCP_OUTPUT_MAX", 1 << 20)
     monkeypatch.setattr(limits, "MCP_SKIPPED_MAX", 8 << 20)
-    lab.begin("bad", raw_server("endless"))
+    lab.begin("bad", raw_server("endless", output_bytes=1 << 20))
     status = await lab.until_state("bad", "failed")
     assert "a line of more than 8388608 bytes" in status["reason"]
     await lab.until(lambda: not alive(pid_of(lab)))
@@ -139,10 +138,9 @@ async def test_nothing_of_a_server_outlives_its_mount(lab, mode):
     assert not any(map(alive, pids))
 
 
-async def test_an_answer_that_is_too_long_fails_alone(lab, monkeypatch):
-    """The server goes on; the answer says how long it may be."""
-    monkeypatch.setattr(limits, "MCP_OUTPUT_MAX", 1 << 20)
-    await lab.mount("raw", raw_server("good"))
+async def test_an_answer_that_is_too_long_fails_alone(lab):
+    """The server goes on; the answer says how long its configuration lets it be."""
+    await lab.mount("raw", raw_server("good", output_bytes=1 << 20))
     answer = await lab.call("raw/tools/long", {"size": 2 << 20})
     assert "at most 1048576 are taken" in answer["error"]["message"]
     assert len((await lab.call("raw/tools/long", {"size": 1000}))["text"]) == 1000
@@ -212,13 +210,13 @@ BODIES = {
 
 
 @pytest.mark.parametrize("mode", [*BODIES, "hangs"])
-async def test_an_address_that_is_no_server(lab, nursery, monkeypatch, mode):
+async def test_an_address_that_is_no_server(lab, nursery, mode):
     """Fails with clear words, and in time."""
-    monkeypatch.setattr(limits, "MCP_OUTPUT_MAX", 1 << 20)
     listeners = await nursery.start(trio.serve_tcp, lambda stream: _answer(stream, mode), 0)
     port = listeners[0].socket.getsockname()[1]
+    config = {"url": f"http://127.0.0.1:{port}/mcp", "connect_ms": 3000, "output_bytes": 1 << 20}
     with trio.fail_after(WAIT_SECONDS), pytest.raises(SyscallError) as caught:
-        await lab.mount("bad", {"url": f"http://127.0.0.1:{port}/mcp", "connect_ms": 3000})
+        await lab.mount("bad", config)
     assert caught.value.code in (Code.DRIVER, Code.TIMEOUT, Code.INVALID, Code.NOT_PERMITTED)
     assert caught.value.reason
     assert lab.names("") == ["ctl"]

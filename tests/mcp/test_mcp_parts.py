@@ -41,11 +41,10 @@ def test_lines_are_the_same_however_they_are_cut(lines, size):
     ],
 )
 @pytest.mark.parametrize("piece", [700, 1 << 20])
-def test_a_line_that_is_too_long_is_thrown_away(monkeypatch, line, answers, piece):
+def test_a_line_that_is_too_long_is_thrown_away(line, answers, piece):
     """As it comes; what it answered is known where that stands at either end. Then lines go on."""
-    monkeypatch.setattr(limits, "MCP_OUTPUT_MAX", 1000)
     whole = line % (b"x" * 5000)
-    data, cutter, found = whole + b"\nnext\n", Lines(), []
+    data, cutter, found = whole + b"\nnext\n", Lines(1000), []
     for start in range(0, len(data), piece):
         found += cutter.feed(data[start : start + piece])
     first, second = found
@@ -55,9 +54,8 @@ def test_a_line_that_is_too_long_is_thrown_away(monkeypatch, line, answers, piec
 
 def test_a_line_without_end_is_given_up(monkeypatch):
     """After a bounded number of bytes, of which few are held."""
-    monkeypatch.setattr(limits, "MCP_OUTPUT_MAX", 1000)
     monkeypatch.setattr(limits, "MCP_SKIPPED_MAX", 100_000)
-    cutter = Lines()
+    cutter = Lines(1000)
     with refused(Code.TOO_LARGE, "a line of more than 100000 bytes"):
         for _ in range(1000):
             cutter.feed(b"x" * 900)
