@@ -277,6 +277,7 @@ EDGE_PEERS = {  # (who, whom) in layer 5
     ("mcpserve.files", "mcpserve.tree"),
     ("mcpserve.http", "gateway.app"),
     ("mcpserve.http", "gateway.keys"),
+    ("mcpserve.http", "gateway.server"),
     ("mcpserve.http", "mcpserve.server"),
     ("mcpserve.processes", "gateway.mount"),
     ("mcpserve.processes", "mcpserve.files"),

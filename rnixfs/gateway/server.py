@@ -113,7 +113,12 @@ async def run(options: Options, key: keys.Key, listening: socket.socket) -> None
         application, told = cast(ASGIFramework, gateway.application()), trio.Event()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_obey, signals, told, nursery.cancel_scope)
-            await serve(application, _config(listening), shutdown_trigger=told.wait, mode="asgi")
+            await serve(
+                application,
+                server_config(listening, "rnixfs.gateway.server", GRACE_SECONDS),
+                shutdown_trigger=told.wait,
+                mode="asgi",
+            )
             nursery.cancel_scope.cancel()
 
 
@@ -141,15 +146,22 @@ async def _check(mount: Client, options: Options) -> None:
         raise SyscallError(code, refusal.reason, device=options.default or options.mount) from None
 
 
-def _config(listening: socket.socket) -> Config:
+def server_config(listening: socket.socket, log_name: str, grace: float) -> Config:
+    """How a server of HTTP on the mount is set up.
+
+    Args:
+        listening: the socket that it takes over.
+        log_name: where what is wrong with it goes.
+        grace: seconds for requests that run when it is told to end.
+    """
     config = Config()
     # Given away: once the server has closed it, nobody waits in vain to be taken.
     config.bind = [f"fd://{listening.detach()}"]
-    config.graceful_timeout = GRACE_SECONDS
+    config.graceful_timeout = grace
     config.keep_alive_timeout = KEEP_ALIVE_SECONDS
     config.include_server_header = False
     config.accesslog = None
-    config.errorlog = logging.getLogger("rnixfs.gateway.server")
+    config.errorlog = logging.getLogger(log_name)
     config.errorlog.setLevel(logging.WARNING)
     return config
 

@@ -8,20 +8,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, cast
 
 import trio
-from hypercorn.config import Config
 from hypercorn.trio import serve as serve_asgi
 from hypercorn.typing import ASGIFramework
 from starlette.types import ASGIApp
 
 from rnixfs.gateway.app import is_local
 from rnixfs.gateway.keys import Key
+from rnixfs.gateway.server import server_config
 from rnixfs.mcpserve.server import TreeServer
 
 log = logging.getLogger("rnixfs.mcpserve")
 
 PATH = "/mcp"
 GRACE_SECONDS = 2.0  # for requests that run when it is told to end; streams of clients would last for ever
-KEEP_ALIVE_SECONDS = 60  # how long a connection without requests is kept
 BODY_MAX = 4 << 20  # bytes of a request
 
 Scope = dict[str, Any]
@@ -89,7 +88,12 @@ async def serve(server: TreeServer, key: Key, listening: socket.socket, announce
             announce()
             nursery.start_soon(server.bus.run)
             nursery.start_soon(_obey, signals, told, nursery.cancel_scope)
-            await serve_asgi(guarded, _config(listening), shutdown_trigger=told.wait, mode="asgi")
+            await serve_asgi(
+                guarded,
+                server_config(listening, "rnixfs.mcpserve.http", GRACE_SECONDS),
+                shutdown_trigger=told.wait,
+                mode="asgi",
+            )
             nursery.cancel_scope.cancel()
 
 
@@ -100,16 +104,3 @@ async def _obey(signals: AsyncIterator[int], told: trio.Event, everything: trio.
             everything.cancel()
             return
         told.set()
-
-
-def _config(listening: socket.socket) -> Config:
-    config = Config()
-    # Given away: once the server has closed it, nobody waits in vain to be taken.
-    config.bind = [f"fd://{listening.detach()}"]
-    config.graceful_timeout = GRACE_SECONDS
-    config.keep_alive_timeout = KEEP_ALIVE_SECONDS
-    config.include_server_header = False
-    config.accesslog = None
-    config.errorlog = logging.getLogger("rnixfs.mcpserve.http")
-    config.errorlog.setLevel(logging.WARNING)
-    return config

@@ -51,7 +51,8 @@ def test_looking_at_everything_calls_nothing(shared: Lab, tmp_path: pathlib.Path
     log = tmp_path / "said"
     with shared.mounted("e", packages.tapped(packages.everything(), log)):
         shared.daemon.out("ls -lR $M/mnt/mcp; find $M/mnt/mcp -type f -exec stat {} + ; du -s $M/mnt/mcp")
-        shared.daemon.out("grep -rl nothing-like-this $M/mnt/mcp/e/tools $M/mnt/mcp/e/prompts || true")
+        done = shared.daemon.bash("grep -rl nothing-like-this $M/mnt/mcp/e/tools $M/mnt/mcp/e/prompts")
+        assert (done.status, done.out, done.err) == (1, "", "")
         said = [json.loads(line) for line in log.read_text().splitlines()]
         methods = {one.get("method", "") for one in said}
         assert "tools/list" in methods
