@@ -28,7 +28,7 @@ works() {
 link() {
     local command
     command=$("$python" -I -c 'import sys; print(sys.prefix + "/bin/llama-server")')
-    [ "$(readlink "$command" || true)" = "$server" ] || ln -sfn "$server" "$command"
+    [ "$(readlink "$command")" = "$server" ] || ln -sfn "$server" "$command"
 }
 
 # Run a step of the build; its words are shown only if it fails: quietly NAME COMMAND...

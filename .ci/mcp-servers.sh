@@ -30,7 +30,7 @@ works() {
 }
 
 link() {
-    [ "$(readlink "$prefix/mcp-servers" || true)" = "$kept" ] || ln -sfn "$kept" "$prefix/mcp-servers"
+    [ "$(readlink "$prefix/mcp-servers")" = "$kept" ] || ln -sfn "$kept" "$prefix/mcp-servers"
 }
 
 # Run a step, a second time if it fails, since networks hiccup; its words are shown only if that fails too:

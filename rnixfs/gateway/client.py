@@ -1,5 +1,6 @@
 """Asking models and agents by the files of the mount."""
 
+import abc
 import contextlib
 import os
 from collections.abc import AsyncIterator
@@ -142,16 +143,16 @@ class Lines:
         self._ended = not piece
 
 
-class Source:
+class Source(abc.ABC):
     """Where an answer comes from."""
 
+    @abc.abstractmethod
     async def next(self) -> Delta | ModelAnswer:
         """The next piece, or the answer, after which nothing comes. Whoever is cancelled here loses nothing.
 
         Raises:
             RefusedError: there is no answer.
         """
-        raise NotImplementedError
 
 
 class ModelSource(Source):

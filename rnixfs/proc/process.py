@@ -1,6 +1,9 @@
 """One process: what it is, what it holds, and where it stands.
 
 Only the kernel changes a process's state; its program changes what it holds through system calls.
+
+Over 400 lines because what a process is started with, what it holds and what its files show of it are one
+record: each field is named in all three.
 """
 
 import dataclasses

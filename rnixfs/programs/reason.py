@@ -12,6 +12,8 @@ Children run beside their parent. The model collects their ends with the tool `w
 not collect it is told before its next step, once. How a child ended is the model's to judge: no code of a
 child counts as a failure of a tool. A final answer ends the process whatever its children do; those that
 still run become children of the system.
+
+Over 400 lines because a step, and all ways in which it can end, are read as one.
 """
 
 import hashlib

@@ -5,6 +5,7 @@ It keeps a diary in the file that the variable DIARY names: what it was asked, a
 
 import os
 import sys
+from typing import cast
 
 import mcp_types as types
 import trio
@@ -160,11 +161,13 @@ async def main() -> None:
         return
     from hypercorn.config import Config
     from hypercorn.trio import serve
+    from hypercorn.typing import ASGIFramework
 
     config = Config()
     config.bind = [f"127.0.0.1:{sys.argv[1]}"]
     config.errorlog = None
-    await serve(server.streamable_http_app(), config)  # type: ignore[arg-type]
+    # The two libraries have different words for the same kind of application.
+    await serve(cast(ASGIFramework, server.streamable_http_app()), config)
 
 
 if __name__ == "__main__":
