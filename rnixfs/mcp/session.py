@@ -276,13 +276,15 @@ class SdkSession:
     async def _subscribe(self, uri: str) -> None:
         session = self._client.session
         wanted = types.SubscribeRequest(params=types.SubscribeRequestParams(uri=uri))
-        await session.send_request(wanted, types.EmptyResult)
         try:
+            await session.send_request(wanted, types.EmptyResult)
             await trio.sleep_forever()
-        finally:
+        except trio.Cancelled:
+            # Also where the answer is still on its way: the server may have taken the request.
             unwanted = types.UnsubscribeRequest(params=types.UnsubscribeRequestParams(uri=uri))
             with trio.move_on_after(limits.MCP_LEAVE_SECONDS, shield=True), contextlib.suppress(MCPError):
                 await session.send_request(unwanted, types.EmptyResult)
+            raise
 
 
 # --- what a server asks ---
